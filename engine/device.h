@@ -38,8 +38,8 @@ enum vx_tune_mode {
 /* Settings of a GPU.  Strings are borrowed until close; NULL = the default. */
 struct vx_gpu_settings {
     i32 index;                /* device number, as the driver counts */
-    const char *driver;       /* path of libcuda; NULL = search */
-    const char *compiler;     /* path of libnvrtc; NULL = search */
+    const char *driver;       /* path of libcuda or libamdhip64; NULL = search */
+    const char *compiler;     /* path of libnvrtc, or AMD's compiler; NULL = search */
     const char *kernel_cache; /* directory of compiled kernels; NULL = no cache */
     i64 kernel_cache_bytes;   /* most bytes of the cache; 0 = the default, 1 GiB */
     const char *kernel_texts; /* folder to read kernel texts from; NULL = the built-in */

@@ -169,13 +169,14 @@ static const struct {
     {"devices", main_engine_tool}, {"compile", main_engine_tool},
     {"tune", main_engine_tool},    {"bench", main_engine_tool},
     {"health", vx_tool_health},    {"worker", main_worker},
-    {"probe", main_probe},
+    {"probe", main_probe},         {"hiprtc", main_engine_tool},
 };
 
 int main(int argc, char **argv)
 {
     const char *names[VX_COUNT(commands)];
     char nearest[VX_NEAREST_BYTES];
+    vx_engine_has_tools();
     if (argc < 2) {
         vx_print_error("%s", usage);
         return 2;

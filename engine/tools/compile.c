@@ -4,6 +4,7 @@
 #include "engine/base/process/print.h"
 #include "engine/gpu/driver/limits.h"
 #include "engine/gpu/model/model_load.h"
+#include "engine/tools/compiled.h"
 #include "engine/tools/tools.h"
 #include "engine/tools/workbench.h"
 #include "engine/tune/pick.h"
@@ -15,16 +16,19 @@
 
 static const char usage[] =
     "compile --arch ARCH (--all | --model DIR [--version N]) [--cache DIR]\n"
-    "        [--tune-table FILE --device NAME] [--compiler LIB] [--texts DIR]\n"
+    "        [--tune-table FILE --device NAME] [--compiler FILE] [--texts DIR]\n"
     "        [--threads N] [--check]\n"
     "\n"
-    "  --arch      sm_80, sm_86, sm_89, sm_90a, sm_100\n"
+    "  --arch      sm_80, sm_86, sm_89, sm_90a, sm_100; gfx90a, gfx942, gfx1100, "
+    "gfx1200\n"
     "  --all       every kernel with every type and tile that fits the architecture\n"
     "  --model     the kernels that this model launches on ARCH, as chosen by the cost\n"
     "              model, or by the tuning table of the device that --device names\n"
     "              (\"NVIDIA H200\")\n"
     "  --cache     directory to fill (voxeld serve --kernel-cache); none = compile only\n"
-    "  --check     fail if a kernel spills registers although it must not\n";
+    "  --check     fail if a kernel spills registers although it must not\n"
+    "  --compiler  libnvrtc, or for gfx... clang (19 or newer) or libhiprtc; none = "
+    "search\n";
 
 struct compile {
     const char *arch, *model, *cache, *compiler, *texts, *table, *device;
@@ -143,61 +147,6 @@ static vx_status want_model(struct compile *compile, struct vx_why *why)
     return status;
 }
 
-/* --- registers --- */
-
-/* Bytes that a kernel spills, from the assembler's report in the log; -1 = no report. */
-static i64 spilled(const char *log, const char *name)
-{
-    static const char begin[] = "Function properties for ", word[] = " bytes spill";
-    size_t length = strlen(name);
-    for (const char *at = strstr(log, begin); at; at = strstr(at, begin)) {
-        at += sizeof begin - 1;
-        if (strncmp(at, name, length) != 0 || at[length] != '\n') continue;
-        i64 bytes = 0;
-        for (i32 i = 0; i < 2; i++) { /* stores, loads */
-            at = strstr(at, word);
-            if (!at) return -1;
-            const char *digits = at;
-            while (digits[-1] >= '0' && digits[-1] <= '9') digits--;
-            bytes += strtoll(digits, NULL, 10);
-            at += sizeof word - 1;
-        }
-        return bytes;
-    }
-    return -1;
-}
-
-static void print_spill(const struct compile *compile, const struct vx_jit_wanted *wanted,
-                        i64 bytes)
-{
-    vx_print_error("%s for %s, type %d, tile", wanted->spec->name, compile->arch,
-                   (int)wanted->type);
-    for (i32 i = 0; i < wanted->spec->macros_count; i++)
-        vx_print_error(" %s=%d", wanted->spec->macros[i], wanted->tile->values[i]);
-    if (bytes < 0)
-        vx_print_error(": the compiler's log does not report its registers\n");
-    else
-        vx_print_error(": spills %lld bytes of registers\n", (long long)bytes);
-}
-
-static vx_status check_spills(struct compile *compile, struct vx_why *why)
-{
-    i32 wrong = 0;
-    for (i32 i = 0; i < compile->count; i++) {
-        const struct vx_jit_wanted *wanted = &compile->wanted[i];
-        struct vx_jit_image image;
-        VX_TRY(vx_jit_get(compile->jit, wanted, why, &image));
-        i64 bytes = spilled(image.log, wanted->spec->name);
-        if (!bytes || (bytes > 0 && wanted->spec->may_spill)) continue;
-        print_spill(compile, wanted, bytes);
-        wrong++;
-    }
-    VX_ENSURE_WHY(!wrong, why, INTERNAL, "kernels spill registers",
-                  "%d of %d kernels spill registers although they must not", wrong,
-                  compile->count);
-    return VX_OK;
-}
-
 /* --- the tool --- */
 
 static void on_progress(void *context, i64 done, i64 total)
@@ -222,8 +171,7 @@ static vx_status run(struct compile *compile, struct vx_why *why)
     };
     compile->caps = vx_arch_caps(compile->arch);
     VX_ENSURE_WHY(compile->caps, why, INVALID_ARGUMENT, "no such architecture",
-                  "--arch %s: expected sm_80, sm_86, sm_89, sm_90a, sm_100 or fake",
-                  compile->arch);
+                  "--arch %s: expected %s", compile->arch, vx_arch_names());
     VX_TRY(vx_jit_open(&options, why, &compile->jit));
     compile->wanted = vx_alloc(VX_JIT_IMAGES_MAX * sizeof *compile->wanted);
     VX_ENSURE(compile->wanted, RESOURCE_EXHAUSTED, "no memory for a list of kernels");
@@ -240,8 +188,10 @@ static vx_status run(struct compile *compile, struct vx_why *why)
     }
     vx_print("%d kernels for %s, %.1f MB, %.1f s\n", compile->count, compile->arch,
              (f64)bytes / 1e6, (f64)(vx_clock_ns() - begin_ns) / 1e9);
-    bool logs = strcmp(compile->arch, "fake") != 0;
-    return compile->check && logs ? check_spills(compile, why) : VX_OK;
+    if (!compile->check || !strcmp(compile->arch, "fake")) return VX_OK;
+    const struct vx_compiled compiled = {compile->jit, compile->arch, compile->caps,
+                                         compile->wanted, compile->count};
+    return vx_compiled_check(&compiled, why);
 }
 
 int vx_tool_compile(int count, char **arguments)

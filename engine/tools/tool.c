@@ -3,6 +3,7 @@
 #include "engine/base/text/typed.h"
 #include "engine/base/types.h"
 #include "engine/engine.h"
+#include "engine/gpu/jit/hiprtc.h"
 #include "engine/tools/tools.h"
 
 #include <string.h>
@@ -18,12 +19,18 @@ static const struct {
      "measures convolutions on this GPU and keeps the fastest tiles"},
     {"bench", vx_tool_bench, "times convolutions on this GPU"},
     {"devices", vx_tool_devices, "lists the GPUs of this machine"},
+    {VX_HIPRTC_COMMAND, vx_hiprtc_main, NULL}, /* the engine starts it */
 };
 
 static void print_tools(void (*print)(const char *format, ...))
 {
     for (size_t i = 0; i < VX_COUNT(tools); i++)
-        print("  %-9s %s\n", tools[i].name, tools[i].what);
+        if (tools[i].what) print("  %-9s %s\n", tools[i].name, tools[i].what);
+}
+
+void vx_engine_has_tools(void)
+{
+    vx_hiprtc_allow();
 }
 
 int vx_engine_tool(int count, char **arguments)

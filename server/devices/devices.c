@@ -26,7 +26,12 @@
 /* How long the child may take to end after it has answered or was killed. */
 #define PROBE_ENDS_MS 2000
 
-#define EXPECTED "expected cpu, cuda:N, cuda or auto"
+#define EXPECTED "expected cpu, cuda:N, cuda, hip:N, hip or auto"
+
+static const struct vendor {
+    const char *word; /* every GPU of the vendor; "cuda:0" is one */
+    enum vx_device_kind kind;
+} vendors[] = {{"cuda", VX_DEVICE_CUDA}, {"hip", VX_DEVICE_HIP}};
 
 /* ------- one name ------- */
 
@@ -40,19 +45,9 @@ static bool number_parse(const char *text, i64 most, i64 *number)
     return !errno && !*end && *number <= most;
 }
 
-static bool device_read(const char *name, struct vx_device *device)
+static bool fake_read(const char *name, struct vx_device *device)
 {
-    static const char cuda[] = "cuda:", fake[] = "fake:0", lose[] = ":lose=";
-    *device = (struct vx_device){.kind = VX_DEVICE_CPU};
-    if (!strcmp(name, "cpu")) return true;
-    if (!strncmp(name, cuda, sizeof cuda - 1)) {
-        i64 index = 0;
-        device->kind = VX_DEVICE_CUDA;
-        if (!number_parse(name + sizeof cuda - 1, VX_WORKERS_MAX - 1, &index))
-            return false;
-        device->index = (i32)index;
-        return true;
-    }
+    static const char fake[] = "fake:0", lose[] = ":lose=";
     if (strncmp(name, fake, sizeof fake - 1)) return false;
     const char *rest = name + sizeof fake - 1;
     device->kind = VX_DEVICE_FAKE;
@@ -60,6 +55,30 @@ static bool device_read(const char *name, struct vx_device *device)
     return !strncmp(rest, lose, sizeof lose - 1) &&
            number_parse(rest + sizeof lose - 1, INT32_MAX, &device->lose_launch) &&
            device->lose_launch > 0;
+}
+
+/* What follows "cuda:"; NULL = the name is not of this vendor. */
+static const char *vendor_rest(const char *name, const struct vendor *vendor)
+{
+    const size_t length = strlen(vendor->word);
+    return strncmp(name, vendor->word, length) || name[length] != ':' ? NULL
+                                                                      : name + length + 1;
+}
+
+static bool device_read(const char *name, struct vx_device *device)
+{
+    *device = (struct vx_device){.kind = VX_DEVICE_CPU};
+    if (!strcmp(name, "cpu")) return true;
+    for (size_t i = 0; i < VX_COUNT(vendors); i++) {
+        const char *rest = vendor_rest(name, &vendors[i]);
+        i64 index = 0;
+        if (!rest) continue;
+        if (!number_parse(rest, VX_WORKERS_MAX - 1, &index)) return false;
+        device->kind = vendors[i].kind;
+        device->index = (i32)index;
+        return true;
+    }
+    return fake_read(name, device);
 }
 
 vx_status vx_device_parse(const char *name, struct vx_why *why, struct vx_device *device)
@@ -84,8 +103,10 @@ i64 vx_device_id(const char *name, i32 worker)
 int vx_devices_probe(const struct vx_config *config)
 {
     struct vx_why why = {""};
-    const char *driver = config->gpu_driver[0] ? config->gpu_driver : NULL;
-    i32 count = vx_engine_devices(VX_DEVICE_CUDA, driver, &why);
+    const bool hip = !strcmp(config->device, "hip");
+    const char *driver = hip ? config->hip_library : config->gpu_driver;
+    i32 count = vx_engine_devices(hip ? VX_DEVICE_HIP : VX_DEVICE_CUDA,
+                                  driver[0] ? driver : NULL, &why);
     vx_print("%d %s\n", count, why.text);
     return 0;
 }
@@ -135,14 +156,20 @@ static void probe_leave(pid_t pid)
     }
 }
 
-static i32 probe_count(const struct vx_config *config, struct vx_why *why)
+/* Each vendor's library in a child of its own: one that hangs or crashes hides none of
+ * the other's devices. */
+static i32 probe_count(const struct vx_config *config, const struct vendor *vendor,
+                       struct vx_why *why)
 {
     char driver[VX_CONFIG_TEXT_BYTES + 16], line[VX_WHY_BYTES + 16] = "";
-    char program[] = "voxeld", command[] = "probe";
-    char *arguments[] = {program, command, driver, NULL};
+    char program[] = "voxeld", command[] = "probe", device[16];
+    char *arguments[] = {program, command, device, driver, NULL};
     int fds[2];
     pid_t pid;
-    snprintf(driver, sizeof driver, "--gpu-driver=%s", config->gpu_driver);
+    const bool hip = vendor->kind == VX_DEVICE_HIP;
+    snprintf(device, sizeof device, "--device=%s", vendor->word);
+    snprintf(driver, sizeof driver, hip ? "--hip-library=%s" : "--gpu-driver=%s",
+             hip ? config->hip_library : config->gpu_driver);
     if (pipe2(fds, O_CLOEXEC)) {
         vx_why_set(
             why, "could not create a pipe for the process that asks the GPU driver: %m");
@@ -176,23 +203,60 @@ static vx_status list_add(struct vx_device_list *list, const char *name,
     return VX_OK;
 }
 
-/* Adds all GPUs, or `otherwise` when there is none.  The worker of cuda:0 is restarted
- * until it can open its device, so it finds a driver that comes up later. */
-static vx_status list_add_found(const struct vx_config *config, const char *otherwise,
-                                struct vx_device_list *list, struct vx_why *why)
+/* Adds all GPUs of a vendor; none, and `none` says why. */
+static vx_status list_add_found(const struct vx_config *config,
+                                const struct vendor *vendor, struct vx_device_list *list,
+                                struct vx_why *none, struct vx_why *why)
 {
-    struct vx_why none = {""};
-    i32 count = probe_count(config, &none);
-    if (!count) {
-        VX_LOG(CONFIG, VX_LOG_TEXT("device", otherwise), VX_LOG_TEXT("why", none.text));
-        return list_add(list, otherwise, why);
-    }
+    i32 count = probe_count(config, vendor, none);
     for (i32 i = 0; i < count; i++) {
         char name[VX_DEVICE_NAME_BYTES];
-        snprintf(name, sizeof name, "cuda:%d", i);
+        snprintf(name, sizeof name, "%s:%d", vendor->word, i);
         VX_TRY(list_add(list, name, why));
     }
+    if (count) none->text[0] = '\0';
     return VX_OK;
+}
+
+/* `used` is the device that is used instead of the ones that were not found. */
+static void list_say_none(const char *used, const struct vx_why *none)
+{
+    if (none->text[0])
+        VX_LOG(CONFIG, VX_LOG_TEXT("device", used), VX_LOG_TEXT("why", none->text));
+}
+
+static vx_status list_add_auto(const struct vx_config *config,
+                               struct vx_device_list *list, struct vx_why *why)
+{
+    struct vx_why none[VX_COUNT(vendors)] = {{""}};
+    const i32 before = list->count;
+    for (size_t i = 0; i < VX_COUNT(vendors); i++)
+        VX_TRY(list_add_found(config, &vendors[i], list, &none[i], why));
+    const bool found = list->count > before;
+    for (size_t i = 0; i < VX_COUNT(vendors); i++)
+        list_say_none(found ? list->names[before] : "cpu", &none[i]);
+    return found ? VX_OK : list_add(list, "cpu", why);
+}
+
+/* The worker of cuda:0 or hip:0 is restarted until it can open its device, so it finds a
+ * driver that comes up later. */
+static vx_status list_add_word(const struct vx_config *config, const char *name,
+                               struct vx_device_list *list, struct vx_why *why)
+{
+    struct vx_device device;
+    if (!strcmp(name, "auto")) return list_add_auto(config, list, why);
+    for (size_t i = 0; i < VX_COUNT(vendors); i++) {
+        char first[VX_DEVICE_NAME_BYTES];
+        struct vx_why none = {""};
+        const i32 before = list->count;
+        if (strcmp(name, vendors[i].word)) continue;
+        snprintf(first, sizeof first, "%s:0", vendors[i].word);
+        VX_TRY(list_add_found(config, &vendors[i], list, &none, why));
+        list_say_none(first, &none);
+        return list->count > before ? VX_OK : list_add(list, first, why);
+    }
+    VX_TRY(vx_device_parse(name, why, &device));
+    return list_add(list, name, why);
 }
 
 vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
@@ -202,18 +266,10 @@ vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
     for (const char *at = config->device;;) {
         char name[VX_DEVICE_NAME_BYTES];
         size_t length = strcspn(at, ",");
-        struct vx_device device;
         VX_ENSURE_WHY(length < sizeof name, why, INVALID_ARGUMENT, "unknown device",
                       "device: " EXPECTED ", got '%.*s...'", VX_DEVICE_NAME_BYTES, at);
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        if (!strcmp(name, "cuda")) {
-            VX_TRY(list_add_found(config, "cuda:0", list, why));
-        } else if (!strcmp(name, "auto")) {
-            VX_TRY(list_add_found(config, "cpu", list, why));
-        } else {
-            VX_TRY(vx_device_parse(name, why, &device));
-            VX_TRY(list_add(list, name, why));
-        }
+        VX_TRY(list_add_word(config, name, list, why));
         if (!at[length]) return VX_OK;
         at += length + 1;
     }
@@ -221,8 +277,11 @@ vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
 
 /* ------- NUMA nodes ------- */
 
-#define VENDOR_NVIDIA  0x10de
-#define CLASS_DISPLAY  0x03 /* the highest byte of three: VGA and 3D controllers */
+#define VENDOR_NVIDIA 0x10de
+#define VENDOR_AMD    0x1002
+/* The highest byte of three. */
+#define CLASS_DISPLAY  0x03 /* VGA and 3D controllers */
+#define CLASS_COMPUTE  0x12 /* processing accelerators: MI300X */
 #define CLASS_SHIFT    16
 #define NODES_MAX      64
 #define PCI_LINE_BYTES 32
@@ -241,8 +300,11 @@ static long pci_number(int device, const char *name)
 
 static u64 pci_node(int device)
 {
-    if (pci_number(device, "vendor") != VENDOR_NVIDIA) return 0;
-    if (pci_number(device, "class") >> CLASS_SHIFT != CLASS_DISPLAY) return 0;
+    const long vendor = pci_number(device, "vendor");
+    const long class = pci_number(device, "class") >> CLASS_SHIFT;
+    if (vendor != VENDOR_NVIDIA && vendor != VENDOR_AMD) return 0;
+    if (class != CLASS_DISPLAY && !(vendor == VENDOR_AMD && class == CLASS_COMPUTE))
+        return 0;
     long node = pci_number(device, "numa_node");
     return node >= 0 && node < NODES_MAX ? UINT64_C(1) << node : 0;
 }
@@ -263,9 +325,10 @@ u64 vx_devices_gpu_nodes(const char *folder)
     return nodes;
 }
 
-bool vx_devices_has_cuda(const struct vx_device_list *list)
+bool vx_devices_has_gpu(const struct vx_device_list *list)
 {
     for (i32 i = 0; i < list->count; i++)
-        if (!strncmp(list->names[i], "cuda:", sizeof "cuda:" - 1)) return true;
+        for (size_t v = 0; v < VX_COUNT(vendors); v++)
+            if (vendor_rest(list->names[i], &vendors[v])) return true;
     return false;
 }

@@ -3,12 +3,14 @@
  *   cpu            the processors that the worker may use
  *   cuda:N         GPU number N, as NVIDIA's driver counts
  *   cuda           every GPU that the driver counts, or cuda:0 when it counts none
- *   auto           every GPU that the driver counts, or cpu when it counts none
+ *   hip:N, hip     the same of AMD's GPUs, as HIP counts
+ *   auto           every GPU that both drivers count, or cpu when they count none
  *   fake:0         for tests: a GPU that computes with the kernels' references
  *   fake:0:lose=N  the same, but the Nth launch of each process loses the device
  *
- * The front never loads a GPU library.  To resolve `cuda` and `auto` it starts a child
- * process, `voxeld probe`, which asks the driver, prints one line and ends.
+ * The front never loads a GPU library.  To resolve `cuda`, `hip` and `auto` it starts a
+ * child process for each vendor, `voxeld probe`, which asks the driver, prints one line
+ * and ends.
  *
  *   VX_TRY(vx_devices_list(config, &why, &list));          front, before the loop runs
  *   VX_TRY(vx_device_parse(list.names[0], &why, &device)); worker
@@ -40,22 +42,24 @@ struct vx_device_list {
     char names[VX_WORKERS_MAX][VX_DEVICE_NAME_BYTES]; /* one device each */
 };
 
-/* Parses the name of one device; `cuda` and `auto` are refused. */
+/* Parses the name of one device; `cuda`, `hip` and `auto` are refused. */
 VX_MUST_USE vx_status vx_device_parse(const char *name, struct vx_why *why,
                                       struct vx_device *device);
-/* The number by which clients name the worker's GPU: N of cuda:N.  Each worker has its
+/* The number by which clients name the worker's GPU: N of cuda:N or hip:N, the number that
+ * the client's own driver has for it; with both vendors it may name two.  Each worker has its
  * own fake GPU, so the number of that is the worker's.  -1 = not a GPU. */
 i64 vx_device_id(const char *name, i32 worker);
-/* config->device, with `cuda` and `auto` replaced by the devices that they mean here. */
+/* config->device, with `cuda`, `hip` and `auto` replaced by what they mean here. */
 VX_MUST_USE vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
                                       struct vx_device_list *list);
-/* Whether any of them is an NVIDIA GPU. */
-bool vx_devices_has_cuda(const struct vx_device_list *list);
-/* The NUMA nodes of the machine's NVIDIA GPUs, a bit each, read from the system's folder
+/* Whether any of them is a real GPU. */
+bool vx_devices_has_gpu(const struct vx_device_list *list);
+/* The NUMA nodes of the machine's NVIDIA and AMD GPUs, a bit each, read from the system's folder
  * of PCI devices, without a driver; 0 when they are not known. */
 #define VX_PCI_FOLDER "/sys/bus/pci/devices"
 u64 vx_devices_gpu_nodes(const char *folder);
-/* Runs in the child, `voxeld probe`: prints the number of GPUs, or why there is none. */
+/* Runs in the child, `voxeld probe`: prints how many GPUs the vendor of config->device,
+ * `cuda` or `hip`, has, or why there is none. */
 int vx_devices_probe(const struct vx_config *config);
 
 #endif

@@ -122,11 +122,16 @@ static vx_status check_threads(const struct vx_config *config, i32 processors,
     return VX_OK;
 }
 
+static bool names_gpu(const struct vx_config *config)
+{
+    return strstr(config->device, "cuda") || strstr(config->device, "hip");
+}
+
 /* A GPU's worker page-locks the arena, so all of it is in memory from the start. */
 static vx_status check_memory(const struct vx_config *config, const struct vx_room *room,
                               struct vx_why *why)
 {
-    if (!strstr(config->device, "cuda")) return VX_OK;
+    if (!names_gpu(config)) return VX_OK;
     i64 needed = config->arena_bytes + BYTES_OF_FRONT;
     VX_ENSURE_WHY(room->memory_bytes >= needed, why, RESOURCE_EXHAUSTED,
                   "too little memory is allowed",
@@ -150,7 +155,7 @@ bool vx_room_advise(const struct vx_config *config, const struct vx_room *room,
                     struct vx_why *why)
 {
     i64 each = config->cache_bytes;
-    if (!strstr(config->device, "cuda")) each += config->device_bytes;
+    if (!names_gpu(config)) each += config->device_bytes;
     i64 most = config->arena_bytes + workers_of(config) * each;
     if (room->memory_bytes >= most) return false;
     vx_why_set(

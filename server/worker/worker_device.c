@@ -97,10 +97,11 @@ vx_status vx_worker_device_open(const struct vx_config *config,
     static char path[CACHE_PATH_BYTES]; /* borrowed by the only engine of the process */
     struct vx_device device;
     VX_TRY(vx_device_parse(config->device, why, &device));
+    const bool hip = device.kind == VX_DEVICE_HIP;
     struct vx_gpu_settings gpu = {
         .index = device.index,
-        .driver = given(config->gpu_driver),
-        .compiler = given(config->gpu_compiler),
+        .driver = given(hip ? config->hip_library : config->gpu_driver),
+        .compiler = given(hip ? config->hip_compiler : config->gpu_compiler),
         .kernel_cache_bytes = config->kernel_cache_bytes,
         .kernel_texts = given(config->kernel_texts),
         .tune_table = given(config->tune_table),

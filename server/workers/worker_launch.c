@@ -23,7 +23,7 @@
 
 /* The longest name of a flag, "--kernel-cache-bytes=", and the longest value. */
 #define ARGUMENT_BYTES (VX_CONFIG_TEXT_BYTES + 32)
-#define ARGUMENTS_MAX  20
+#define ARGUMENTS_MAX  22
 
 struct argument_list {
     i32 count;
@@ -68,6 +68,8 @@ static void process_arguments(const struct vx_launch *launch, struct argument_li
     argument_add(list, "--numa=%s", config->numa ? "true" : "false");
     argument_add(list, "--gpu-driver=%s", config->gpu_driver);
     argument_add(list, "--gpu-compiler=%s", config->gpu_compiler);
+    argument_add(list, "--hip-library=%s", config->hip_library);
+    argument_add(list, "--hip-compiler=%s", config->hip_compiler);
     argument_add(list, "--kernel-cache=%s", config->kernel_cache);
     argument_add(list, "--kernel-cache-bytes=%lld",
                  (long long)config->kernel_cache_bytes);

@@ -34,7 +34,7 @@ static void worker_start(struct worker_process *process);
 static void workers_place_early(const struct vx_workers *workers,
                                 const struct vx_device_list *list)
 {
-    if (!workers->options.config->numa || !vx_devices_has_cuda(list)) return;
+    if (!workers->options.config->numa || !vx_devices_has_gpu(list)) return;
     u64 nodes = vx_devices_gpu_nodes(VX_PCI_FOLDER);
     bool is_one = !(nodes & (nodes - 1));
     if (is_one || list->count > 1) vx_shared_place(workers->options.shared, nodes);

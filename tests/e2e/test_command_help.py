@@ -73,7 +73,7 @@ def test_help_behind_other_words(words):
     (["check", "m", "1.5"], 'from 1 to 2147483647, got "1.5"'),
     (["check", "m", "9" * 20], f'from 1 to 2147483647, got "{"9" * 20}"'),
     (["check"], "expected MODEL_DIRECTORY [VERSION], got nothing"),
-    (["devices", "all"], 'expected no arguments, got "all"'),
+    (["devices", "all"], 'unknown option "all"'),
     (["health", "--htp", "a:1"], 'expected --http HOST:PORT, got "--htp"'),
 ])
 def test_words_that_are_not_known(words, nearest):

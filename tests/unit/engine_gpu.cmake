@@ -1,6 +1,6 @@
 # The GPU's host half: driver tables and the fake, the compiler at run time and its cache.
 vx_unit_test(NAME test_sha256 LIBS base)
-foreach(name jit jit_compiler gpu_fake)
+foreach(name jit jit_amd jit_compiler gpu_fake)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/jit_rig.c)
 endforeach()
@@ -14,18 +14,36 @@ if(TARGET test_gpu_monitor)
   add_dependencies(test_gpu_monitor fake_nvml)
   target_compile_definitions(test_gpu_monitor PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
 endif()
+# A stand-in for AMD's library too; one that lacks a function, and one that needs a library that the
+# loader does not find, because nothing says where it was built.
+vx_unit_test(NAME test_gpu_hip LIBS engine)
+if(TARGET test_gpu_hip)
+  set(stub ${CMAKE_SOURCE_DIR}/tests/unit/engine/gpu/driver/stub_hip.c)
+  add_library(stub_hip_gone SHARED ${CMAKE_SOURCE_DIR}/tests/unit/engine/gpu/driver/stub_gone.c)
+  foreach(library stub_hip stub_hip_lacks stub_hip_half)
+    string(TOUPPER ${library} word)
+    add_library(${library} MODULE ${stub})
+    target_include_directories(${library} PRIVATE ${CMAKE_SOURCE_DIR})
+    target_link_libraries(${library} PRIVATE vx_options)
+    add_dependencies(test_gpu_hip ${library})
+    target_compile_definitions(test_gpu_hip PRIVATE ${word}="$<TARGET_FILE:${library}>")
+  endforeach()
+  target_compile_definitions(stub_hip_lacks PRIVATE STUB_LACKS_LAUNCH)
+  target_link_libraries(stub_hip_half PRIVATE -Wl,--no-as-needed stub_hip_gone)
+  set_target_properties(stub_hip_half PROPERTIES SKIP_BUILD_RPATH TRUE)
+endif()
 # On the GPU of this machine, if it has one.
 vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
   SOURCES tests/support/jit_rig.c)
 
 # Every kernel with every type and tile for every architecture: it compiles, and spills no
-# registers where its spec says so. Needs NVRTC, no GPU.
+# registers where its spec says so. Needs NVRTC, or clang 19 for AMD; no GPU.
 if(NOT VX_SANITIZE)
-  # Most of a minute of a core each. Hopper's, which has the most kernels and tiles, is in every run; the
-  # others are the same sources for other chips: `tests/run --all`.
-  foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100)
+  # Most of a minute of a core each. Hopper's, which has the most kernels and tiles, and MI300X's are in every
+  # run; the others are the same sources for other chips: `tests/run --all`.
+  foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100 gfx90a gfx942 gfx1100 gfx1200)
     set(labels jit)
-    if(NOT arch STREQUAL sm_90a)
+    if(NOT arch MATCHES "^(sm_90a|gfx942)$")
       list(APPEND labels slow)
     endif()
     vx_script_test(NAME compile_${arch} LABELS ${labels} SECONDS 50 BUSY

@@ -7,3 +7,8 @@ bool vx_environment_default(const char *name, const char *value)
 {
     return setenv(name, value, 0) == 0;
 }
+
+const char *vx_environment_get(const char *name)
+{
+    return getenv(name);
+}

@@ -6,7 +6,7 @@
  *
  *   vx_environment_default("OPENBLAS_CORETYPE", "SkylakeX");
  *
- * Thread   before the process starts a thread that reads the environment.
+ * Thread   default: before the process starts a thread that reads the environment.
  * Fails    false when the system has no memory for the variable.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -18,5 +18,7 @@
 
 /* Sets the variable unless it is set. */
 VX_MUST_USE bool vx_environment_default(const char *name, const char *value);
+/* Where a vendor's installer says that it put its files; NULL = not set. */
+const char *vx_environment_get(const char *name);
 
 #endif

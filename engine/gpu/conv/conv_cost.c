@@ -5,14 +5,55 @@
  */
 #include "engine/gpu/conv/conv.h"
 
-/* Measured on an H200: how fast one processor reads from the second-level cache, and how
- * fast it multiplies 16-bit numbers, with and without wgmma. */
-#define CACHE_BYTES_PER_NS  36.0
-#define WGMMA_FLOPS_PER_NS  5000.0
-#define MMA_FLOPS_PER_NS    3000.0
-#define FMA_FLOPS_PER_NS    350.0
-#define MEMORY_BYTES_PER_NS 4000.0 /* of the whole device */
-#define CLOCK_MHZ           1980.0
+/* What one kind of chip does per nanosecond, at `clock_mhz` and with `processors`. */
+struct chip {
+    i32 arch_from; /* vx_caps.arch, from this one on */
+    f64 clock_mhz, processors;
+    f64 cache;      /* bytes that one processor reads from the cache that all share */
+    f64 wgmma, mma; /* operations of one processor on 16-bit numbers */
+    f64 tf32, fma;  /* the same on TF32 and on 32-bit numbers */
+    f64 memory;     /* bytes of the whole device */
+    f64 waves; /* that one processor holds at 128 registers; 0 = shared memory decides */
+    f64 wave,
+        apart; /* lanes; bytes of shared memory that a block takes beside its tile */
+};
+
+/* Only the first row is measured, on an H200.  The others are what AMD's documents say the
+ * chips can do at most, or follow from that; of what they can do in fact, of the times
+ * below, and of everything that this file says about waiting, nothing was measured on AMD.
+ * The rows rank the tiles that fit until a table of measurements exists (`voxeld tune`).
+ *
+ * Other gfx9, without matrix units: MI50 (AMD, 2018): 26.5 TFLOP/s of 16-bit and 13.3 of
+ *   32-bit vectors, 1 TB/s; 64 bytes per clock from each of 16 slices of L2.
+ * gfx10, without them too: RX 6900 XT (AMD, 2020): 46 and 23 TFLOP/s, 2 TB/s from its
+ *   Infinity Cache, 512 GB/s.
+ * gfx90a: MI250X (CDNA 2 white paper, 2021), one die: 383 TFLOP/s of 16-bit and 95.7 of
+ *   32-bit matrices, 3.2 TB/s, for both dies of 110 CUs each at 1700 MHz; 128 bytes per
+ *   clock from each of 32 slices of L2.
+ * gfx942: MI300X (CDNA 3 white paper, 2023): 1307 TFLOP/s of 16-bit, 654 of TF32 and 163 of
+ *   32-bit matrices, 5.3 TB/s; 2 KiB per clock from the L2 of each 38 CUs.
+ * gfx11: RX 7900 XTX (AMD, 2022): 123 TFLOP/s of 16-bit WMMA, 61 of 32-bit vectors,
+ *   3.5 TB/s from its Infinity Cache, 960 GB/s.
+ * gfx12: RX 9060 XT (AMD, 2025): 103 TFLOP/s of 16-bit WMMA, 25.6 of 32-bit vectors,
+ *   320 GB/s; its cache is taken to be as fast per CU and clock as that of gfx11.
+ * Waves: 512 registers of 64 lanes on each of four units, or 1536 of 32 lanes on each of
+ *   two (AMD's ISA documents). */
+static const struct chip chips[] = {
+    {0, 1980, 132, 36, 5000, 3000, 1500, 350, 4000, 0, 32, 20000},
+    {90000, 1725, 60, 29, 440, 440, 220, 220, 1000, 8, 64, 2048},
+    {90010, 1700, 110, 63, 1741, 1741, 435, 435, 1638, 16, 64, 2048},
+    {90400, 2100, 304, 113, 4300, 4300, 2150, 537, 5300, 16, 64, 2048},
+    {100000, 2250, 80, 25, 576, 576, 288, 288, 512, 16, 32, 2048},
+    {110000, 2500, 96, 36, 1280, 1280, 640, 640, 960, 24, 32, 2048},
+    {120000, 3130, 32, 46, 3205, 3205, 801, 801, 320, 24, 32, 2048},
+};
+
+static const struct chip *chip_of(const struct vx_caps *caps)
+{
+    size_t i = VX_COUNT(chips) - 1;
+    while (chips[i].arch_from > caps->arch) i--;
+    return &chips[i];
+}
 
 /* The fixed time of a block: it reads row numbers, neighbours and the first rows, and
  * writes the sums. */
@@ -58,11 +99,19 @@ static f64 offsets_run(const struct vx_conv_problem *problem,
     return run < problem->v ? run : problem->v;
 }
 
-static f64 flops_per_ns(const struct vx_conv_problem *problem, const struct vx_tile *tile)
+static bool is_wgmma(const struct vx_tile *tile)
 {
-    if (problem->type == VX_NUMBER_F32) return FMA_FLOPS_PER_NS;
-    if (tile->values[MULTIPLY] != VX_MULTIPLY_MMA) return WGMMA_FLOPS_PER_NS;
-    return problem->type == VX_NUMBER_TF32 ? MMA_FLOPS_PER_NS / 2 : MMA_FLOPS_PER_NS;
+    const i32 multiply = tile->values[MULTIPLY];
+    return multiply == VX_MULTIPLY_WGMMA || multiply == VX_MULTIPLY_STREAM;
+}
+
+static f64 flops_per_ns(const struct vx_conv_problem *problem, const struct vx_tile *tile,
+                        const struct chip *chip)
+{
+    const i32 multiply = tile->values[MULTIPLY];
+    if (problem->type == VX_NUMBER_F32 || multiply == VX_MULTIPLY_FMA) return chip->fma;
+    if (is_wgmma(tile)) return chip->wgmma;
+    return problem->type == VX_NUMBER_TF32 ? chip->tf32 : chip->mma;
 }
 
 static f64 smaller(f64 a, f64 b)
@@ -72,6 +121,19 @@ static f64 smaller(f64 a, f64 b)
 static f64 larger(f64 a, f64 b)
 {
     return a > b ? a : b;
+}
+
+/* Blocks that one processor holds at once. */
+static f64 resident_blocks(const struct vx_conv_problem *problem,
+                           const struct vx_kernel_spec *spec, const struct vx_tile *tile,
+                           const struct vx_caps *caps)
+{
+    const struct chip *chip = chip_of(caps);
+    f64 shared = spec->shared(tile, problem->type) + chip->apart;
+    f64 blocks = caps->shared_processor / shared;
+    if (chip->waves > 0)
+        blocks = smaller(blocks, chip->waves * chip->wave / spec->threads(tile));
+    return larger(1, (f64)(i64)blocks);
 }
 
 /* The time of the memory traffic and launches that an algorithm adds to its products. */
@@ -112,7 +174,11 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     const struct vx_kernel_spec *spec = vx_conv_spec(choice->algorithm);
     const struct vx_tile *tile = &spec->tiles[choice->tile];
     const i32 *t = tile->values;
-    f64 speed = caps->clock_mhz / CLOCK_MHZ, processors = caps->processors;
+    const struct chip *chip = chip_of(caps);
+    /* A driver may not know its device's clock. */
+    f64 speed = caps->clock_mhz > 0 ? caps->clock_mhz / chip->clock_mhz : 1;
+    f64 processors = caps->processors;
+    f64 memory = chip->memory * processors / chip->processors;
     f64 groups = vx_conv_groups(problem, choice->algorithm);
     i64 tiles_n = (problem->n + t[TILE_N] - 1) / t[TILE_N];
     i64 tiles_co = (problem->co + t[TILE_CO] - 1) / t[TILE_CO];
@@ -122,16 +188,15 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
         if (problem->ci % t[TILE_CI])
             stages += offsets_run(problem, choice, tile) / groups;
         return LAUNCH_NS + stream_ns(tile, tiles, stages, processors) / speed +
-               aside_ns(problem, choice, MEMORY_BYTES_PER_NS * processors / 132);
+               aside_ns(problem, choice, memory);
     }
     f64 bytes =
         (f64)(t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * vx_number_bytes(problem->type);
     f64 flops = 2.0 * t[TILE_N] * t[TILE_CO] * t[TILE_CI];
-    f64 stage = larger(bytes / CACHE_BYTES_PER_NS, flops / flops_per_ns(problem, tile));
-    f64 shared = spec->shared(tile, problem->type) + 20000.0;
-    f64 resident = larger(1, (f64)(i64)(caps->shared_processor / shared));
+    f64 stage = larger(bytes / chip->cache, flops / flops_per_ns(problem, tile, chip));
+    f64 resident = resident_blocks(problem, spec, tile, caps);
     f64 busy = (f64)(i64)((tiles + processors - 1) / processors);
-    f64 depth = t[STAGES] - (t[MULTIPLY] != VX_MULTIPLY_MMA ? 2 : 1);
+    f64 depth = t[STAGES] - (is_wgmma(tile) ? 2 : 1);
     f64 rounds = (f64)(i64)((busy + resident - 1) / resident);
     /* The larger bound counts: in `through` the blocks of a processor compete for it, in
      * `alone` each block waits for its own stages. */
@@ -139,6 +204,5 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     f64 through = busy * (stages * (stage + turn) + BLOCK_NS / smaller(resident, busy));
     f64 alone =
         rounds * (BLOCK_NS + stages * (TURN_NS + larger(stage, STAGE_NS / depth)));
-    return LAUNCH_NS + larger(through, alone) / speed +
-           aside_ns(problem, choice, MEMORY_BYTES_PER_NS * processors / 132);
+    return LAUNCH_NS + larger(through, alone) / speed + aside_ns(problem, choice, memory);
 }

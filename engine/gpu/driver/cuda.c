@@ -16,6 +16,7 @@ static const i32 attributes[VX_ATTRIBUTES_COUNT] = {
     [VX_ATTRIBUTE_SHARED_PROCESSOR] = 81, /* MAX_SHARED_MEMORY_PER_MULTIPROCESSOR */
     [VX_ATTRIBUTE_CLOCK_KHZ] = 13,        /* CLOCK_RATE */
     [VX_ATTRIBUTE_CACHE_BYTES] = 38,      /* L2_CACHE_SIZE */
+    [VX_ATTRIBUTE_WAVE] = 10,             /* WARP_SIZE */
 };
 
 /* The primary context: the one that libraries in this process would use too. */
@@ -42,15 +43,17 @@ static int cuda_shared_allow(const struct vx_driver *driver, void *function, int
 
 /* The suffix "a" allows instructions that only this generation has.  Such a binary runs
  * on no other capability, which does no harm: it is compiled for this device. */
-static int cuda_arch(const struct vx_driver *driver, int device, char name[32])
+static vx_status cuda_identify(const struct vx_driver *driver, int device, const int *got,
+                               struct vx_why *why, struct vx_driver_arch *arch)
 {
-    int major = 0, minor = 0;
-    int code = driver->device_attribute(&major, attributes[VX_ATTRIBUTE_MAJOR], device);
-    if (!code)
-        code = driver->device_attribute(&minor, attributes[VX_ATTRIBUTE_MINOR], device);
+    const int major = got[VX_ATTRIBUTE_MAJOR], minor = got[VX_ATTRIBUTE_MINOR];
     const char *suffix = major == 9 && minor == 0 ? "a" : "";
-    (void)snprintf(name, 32, "sm_%d%d%s", major, minor, suffix);
-    return code;
+    (void)driver;
+    (void)device;
+    (void)why;
+    arch->number = major * 10 + minor;
+    (void)snprintf(arch->name, sizeof arch->name, "sm_%d%d%s", major, minor, suffix);
+    return VX_OK;
 }
 
 void vx_driver_cuda(struct vx_driver *driver)
@@ -62,5 +65,5 @@ void vx_driver_cuda(struct vx_driver *driver)
     driver->use = cuda_use;
     driver->close = cuda_close;
     driver->shared_allow = cuda_shared_allow;
-    driver->arch = cuda_arch;
+    driver->identify = cuda_identify;
 }

@@ -3,8 +3,10 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/text/environment.h"
+#include "engine/gpu/driver/library.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,32 +23,42 @@ static const struct {
 #undef VX_ROW_ONE
 };
 
-/* These libraries are installed with the driver, so the loader finds them by name. */
-static const char *const libraries[2][5] = {
+/* NVIDIA's library is installed with the driver, so the loader finds it by its name.
+ * ROCm's folder is often not on the loader's path: the place before the NULL is for the
+ * one that the environment names. */
+#define LIBRARIES_MAX 8
+static const char *const libraries[2][LIBRARIES_MAX] = {
     {"libcuda.so.1", "libcuda.so"},
-    {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+    {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
+     "/opt/rocm/lib/libamdhip64.so", NULL, NULL},
 };
 
 static vx_status open_library(const struct vx_gpu_options *options, struct vx_why *why,
                               struct vx_driver *driver)
 {
-    char said[VX_WHY_BYTES] = ""; /* the next dlopen overwrites dlerror's text */
-    const char *const one[] = {options->library, NULL};
-    const char *const *names = options->library ? one : libraries[options->vendor];
-    for (const char *const *name = names; *name && !driver->library; name++) {
-        driver->library = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
-        if (!driver->library && name == names)
-            (void)snprintf(said, sizeof said, "%s", dlerror());
+    char word[32], rocm[PATH_MAX];
+    const char *names[LIBRARIES_MAX];
+    const char *folder = vx_environment_get("ROCM_PATH");
+    i32 count = 0;
+    memcpy(names, libraries[options->vendor], sizeof names);
+    while (names[count]) count++;
+    if (folder && folder[0] && options->vendor == VX_GPU_HIP) {
+        (void)snprintf(rocm, sizeof rocm, "%s/lib/libamdhip64.so", folder);
+        names[count] = rocm;
     }
-    VX_ENSURE_WHY(driver->library, why, NOT_FOUND, "no GPU driver on this machine",
-                  "no %s driver: %.200s", driver->word, said);
-    return VX_OK;
+    (void)snprintf(word, sizeof word, "%s driver", driver->word);
+    const struct vx_library_wanted wanted = {word, options->library, names};
+    return vx_library_open(&wanted, why, &driver->library);
 }
 
 vx_status vx_driver_open(const struct vx_gpu_options *options, struct vx_why *why,
                          struct vx_driver *driver)
 {
-    *driver = (struct vx_driver){.vendor = options->vendor, .start = vx_driver_start};
+    *driver = (struct vx_driver){
+        .vendor = options->vendor,
+        .start = vx_driver_start,
+        .root = options->root ? options->root : "",
+    };
     switch (options->vendor) {
     case VX_GPU_CUDA: vx_driver_cuda(driver); break;
     case VX_GPU_HIP: vx_driver_hip(driver); break;
@@ -83,8 +95,9 @@ int vx_driver_start(const struct vx_driver *driver, const struct vx_driver_launc
 const char *vx_driver_call_name(enum vx_gpu_vendor vendor, enum vx_driver_call call)
 {
     VX_ASSERT(call < VX_CALLS_COUNT);
-    const char *name = rows[call].names[vendor == VX_GPU_HIP];
-    return name ? name : rows[call].names[vendor != VX_GPU_HIP];
+    if (vendor != VX_GPU_HIP) return rows[call].names[0] ? rows[call].names[0] : "?";
+    /* What CUDA does with contexts, HIP does by selecting the device. */
+    return rows[call].names[1] ? rows[call].names[1] : "hipSetDevice";
 }
 
 /* Errors after which, as the vendors document, the contexts of the process are unusable;
@@ -113,9 +126,22 @@ bool vx_driver_sticky(int code)
     return false;
 }
 
+/* CUDA: 1000 * major + 10 * minor.  HIP: 10,000,000 * major + 100,000 * minor + patch. */
+void vx_driver_version_text(enum vx_gpu_vendor vendor, i32 version,
+                            char text[VX_VERSION_BYTES])
+{
+    const bool hip = vendor == VX_GPU_HIP;
+    const i32 major = hip ? version / 10000000 : version / 1000;
+    const i32 minor = hip ? version / 100000 % 100 : version % 1000 / 10;
+    (void)snprintf(text, VX_VERSION_BYTES, "%d.%d", major, minor);
+}
+
 const char *vx_driver_error_text(const struct vx_driver *driver, int code)
 {
     const char *text = NULL;
-    if (driver->error_text && driver->error_text(code, &text)) text = NULL;
+    if (driver->text)
+        text = driver->text(driver, code);
+    else if (driver->error_text && driver->error_text(code, &text))
+        text = NULL;
     return text ? text : "no text for this number";
 }

@@ -21,7 +21,8 @@
 
 #include "engine/gpu/driver/gpu.h"
 
-/* Attributes of a device; each vendor has its own number for each, -1 = none. */
+/* Attributes of a device; each vendor has its own number for each, -1 = none.  From the
+ * clock on they are only of use: a driver may refuse them. */
 enum vx_attribute {
     VX_ATTRIBUTE_PROCESSORS,
     VX_ATTRIBUTE_MAJOR, /* of the compute capability */
@@ -30,6 +31,7 @@ enum vx_attribute {
     VX_ATTRIBUTE_SHARED_PROCESSOR,
     VX_ATTRIBUTE_CLOCK_KHZ,
     VX_ATTRIBUTE_CACHE_BYTES,
+    VX_ATTRIBUTE_WAVE, /* lanes */
     VX_ATTRIBUTES_COUNT
 };
 
@@ -38,7 +40,7 @@ enum vx_attribute {
 #define VX_EVENT_TIMED          0u /* CU_EVENT_DEFAULT */
 #define VX_CAPTURE_THREAD_LOCAL 1  /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL */
 #define VX_IPC_LAZY_PEER        1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
-#define VX_POINTER_DEVICE       9  /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
+#define VX_POINTER_DEVICE       9  /* CU_, HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
 
 /* CUipcMemHandle, hipIpcMemHandle_t: passed by value. */
 struct vx_driver_ipc {
@@ -83,10 +85,18 @@ struct vx_driver_launch {
     void *args;
 };
 
+/* The name under which kernels are compiled for a device, and vx_caps.arch. */
+#define VX_ARCH_BYTES 16
+struct vx_driver_arch {
+    char name[VX_ARCH_BYTES];
+    i32 number;
+};
+
 struct vx_driver {
     enum vx_gpu_vendor vendor;
     const char *word; /* "CUDA" */
     void *library;    /* NULL for the fake */
+    const char *root; /* put before /sys and /dev; "" except in tests */
     i32 version_min;
     const i32 *attributes; /* the vendor's numbers, VX_ATTRIBUTES_COUNT */
 
@@ -102,8 +112,14 @@ struct vx_driver {
     void (*close)(const struct vx_driver *driver, int device);
     int (*shared_allow)(const struct vx_driver *driver, void *function, int bytes);
     int (*start)(const struct vx_driver *driver, const struct vx_driver_launch *launch);
-    /* The name under which kernels are compiled for a device. */
-    int (*arch)(const struct vx_driver *driver, int device, char name[32]);
+    /* `got` are the device's attributes. */
+    vx_status (*identify)(const struct vx_driver *driver, int device, const int *got,
+                          struct vx_why *why, struct vx_driver_arch *arch);
+    /* NULL, or writes what may be the cause that the driver finds no device. */
+    void (*absent)(const struct vx_driver *driver, char *text, size_t bytes);
+    /* NULL = error_text gives the text. */
+    const char *(*text)(const struct vx_driver *driver, int code);
+    unsigned (*ipc_flags)(i32 version); /* NULL = VX_IPC_LAZY_PEER */
 };
 
 /* Opens the vendor's library (options->library or the search list) and finds every
@@ -122,6 +138,9 @@ int vx_driver_start(const struct vx_driver *driver,
 const char *vx_driver_call_name(enum vx_gpu_vendor vendor, enum vx_driver_call call);
 /* True if `code` is a sticky error: the context returns nothing else from then on. */
 bool vx_driver_sticky(int code);
+/* The driver's version as its vendor writes it: "12.4", "6.3". */
+void vx_driver_version_text(enum vx_gpu_vendor vendor, i32 version,
+                            char text[VX_VERSION_BYTES]);
 /* The vendor's text for an error code; never NULL. */
 const char *vx_driver_error_text(const struct vx_driver *driver, int code);
 

@@ -54,10 +54,13 @@ vx_status vx_gpu_answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call ca
                             struct vx_why *why)
 {
     struct vx_why said;
-    vx_why_set(&said, "%s: %s: %s error %d (%s)",
+    char cause[VX_WHY_BYTES] = "";
+    bool none = code == VX_DRIVER_NO_DEVICE || code == VX_DRIVER_INVALID_DEVICE;
+    if (none && gpu->driver.absent) gpu->driver.absent(&gpu->driver, cause, sizeof cause);
+    vx_why_set(&said, "%s: %s: %s error %d (%s)%s",
                gpu->name[0] ? gpu->name : gpu->driver.word,
                vx_driver_call_name(gpu->driver.vendor, call), gpu->driver.word, code,
-               vx_driver_error_text(&gpu->driver, code));
+               vx_driver_error_text(&gpu->driver, code), cause);
     if (vx_driver_sticky(code) && !is_about_memory(code, call))
         return lose(gpu, &said, why);
     if (why) *why = said;
@@ -103,12 +106,13 @@ static vx_status open_number(struct vx_gpu *gpu, struct vx_why *why, int *count)
 {
     VX_TRY(VX_GPU_CALL(gpu, why, init, 0));
     VX_TRY(VX_GPU_CALL(gpu, why, version, &gpu->version));
+    char least[VX_VERSION_BYTES], got[VX_VERSION_BYTES];
+    vx_driver_version_text(gpu->driver.vendor, gpu->driver.version_min, least);
+    vx_driver_version_text(gpu->driver.vendor, gpu->version, got);
     VX_ENSURE_WHY(gpu->version >= gpu->driver.version_min, why, FAILED_PRECONDITION,
                   "the GPU driver is too old",
-                  "%s driver: expected at least version %d.%d, got %d.%d",
-                  gpu->driver.word, gpu->driver.version_min / 1000,
-                  gpu->driver.version_min % 1000 / 10, gpu->version / 1000,
-                  gpu->version % 1000 / 10);
+                  "%s driver: expected at least version %s, got %s", gpu->driver.word,
+                  least, got);
     return VX_GPU_CALL(gpu, why, device_count, count);
 }
 
@@ -118,22 +122,39 @@ i32 vx_gpu_count(const struct vx_gpu_options *options, struct vx_why *why)
     int count = 0;
     if (vx_driver_open(options, why, &gpu.driver).fault) return 0;
     if (open_number(&gpu, why, &count).fault) return 0;
-    if (!count) vx_why_set(why, "the %s driver has no device", gpu.driver.word);
+    char cause[VX_WHY_BYTES] = "";
+    if (!count && gpu.driver.absent) gpu.driver.absent(&gpu.driver, cause, sizeof cause);
+    if (!count) vx_why_set(why, "the %s driver has no device%s", gpu.driver.word, cause);
     return count;
+}
+
+/* HIP does not have every attribute on every device and in every release. */
+static vx_status open_attributes(struct vx_gpu *gpu, struct vx_why *why,
+                                 int got[VX_ATTRIBUTES_COUNT])
+{
+    for (int i = 0; i < VX_ATTRIBUTES_COUNT; i++) {
+        i32 number = gpu->driver.attributes[i];
+        got[i] = 0;
+        if (number < 0) continue;
+        int code = gpu->driver.device_attribute(&got[i], number, gpu->device);
+        if (code && !vx_driver_sticky(code) && gpu->driver.vendor == VX_GPU_HIP &&
+            i >= VX_ATTRIBUTE_CLOCK_KHZ)
+            got[i] = 0;
+        else
+            VX_TRY(vx_gpu_answer(gpu, code, VX_CALL_device_attribute, why));
+    }
+    return VX_OK;
 }
 
 static vx_status open_caps(struct vx_gpu *gpu, struct vx_why *why)
 {
-    int got[VX_ATTRIBUTES_COUNT] = {0};
-    for (int i = 0; i < VX_ATTRIBUTES_COUNT; i++) {
-        i32 number = gpu->driver.attributes[i];
-        if (number >= 0)
-            VX_TRY(VX_GPU_CALL(gpu, why, device_attribute, &got[i], number, gpu->device));
-    }
+    int got[VX_ATTRIBUTES_COUNT];
     size_t bytes = 0;
+    VX_TRY(open_attributes(gpu, why, got));
     VX_TRY(VX_GPU_CALL(gpu, why, device_memory, &bytes, gpu->device));
+    VX_TRY(gpu->driver.identify(&gpu->driver, gpu->device, got, why, &gpu->arch));
     gpu->caps = (struct vx_caps){
-        .arch = got[VX_ATTRIBUTE_MAJOR] * 10 + got[VX_ATTRIBUTE_MINOR],
+        .arch = gpu->arch.number,
         .processors = got[VX_ATTRIBUTE_PROCESSORS],
         .shared_block = got[VX_ATTRIBUTE_SHARED_BLOCK],
         .shared_processor = got[VX_ATTRIBUTE_SHARED_PROCESSOR],
@@ -165,8 +186,6 @@ static vx_status open_device(struct vx_gpu *gpu, i32 index, struct vx_why *why)
     memcpy(gpu->name, name, sizeof gpu->name);
     VX_TRY(open_caps(gpu, why));
     gpu->numa_node = open_numa_node(gpu);
-    VX_TRY(vx_gpu_answer(gpu, gpu->driver.arch(&gpu->driver, gpu->device, gpu->arch),
-                         VX_CALL_device_attribute, why));
     VX_TRY(vx_gpu_answer(gpu, gpu->driver.open(&gpu->driver, gpu->device, &gpu->context),
                          VX_CALL_context_open, why));
     vx_status status = vx_gpu_enter(gpu, why);
@@ -226,12 +245,17 @@ i32 vx_gpu_numa_node(const struct vx_gpu *gpu)
 
 const char *vx_gpu_arch(const struct vx_gpu *gpu)
 {
-    return gpu->arch;
+    return gpu->arch.name;
 }
 
 i32 vx_gpu_driver_version(const struct vx_gpu *gpu)
 {
     return gpu->version;
+}
+
+void vx_gpu_driver_version_text(const struct vx_gpu *gpu, char text[VX_VERSION_BYTES])
+{
+    vx_driver_version_text(gpu->driver.vendor, gpu->version, text);
 }
 
 bool vx_gpu_lost(const struct vx_gpu *gpu, struct vx_why *why)
@@ -372,7 +396,9 @@ static vx_status import_open(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTE
 {
     struct vx_driver_ipc ipc;
     memcpy(ipc.bytes, handle, sizeof ipc.bytes);
-    vx_status status = VX_GPU_CALL(gpu, why, ipc_open, at, ipc, VX_IPC_LAZY_PEER);
+    unsigned flags =
+        gpu->driver.ipc_flags ? gpu->driver.ipc_flags(gpu->version) : VX_IPC_LAZY_PEER;
+    vx_status status = VX_GPU_CALL(gpu, why, ipc_open, at, ipc, flags);
     enum vx_code code = vx_status_code(status);
     if (code == VX_CODE_OK || code == VX_CODE_UNAVAILABLE ||
         code == VX_CODE_RESOURCE_EXHAUSTED)

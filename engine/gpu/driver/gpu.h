@@ -46,6 +46,7 @@ struct vx_gpu_options {
     enum vx_gpu_vendor vendor;
     i32 index;           /* of the device, as the driver counts */
     const char *library; /* path of the driver's library; NULL = the search list */
+    const char *root;    /* tests: put before /sys and /dev; NULL = nothing */
 };
 
 /* Counts the devices of a vendor's driver without making a context; 0 if there is no
@@ -58,7 +59,9 @@ void vx_gpu_close(struct vx_gpu **gpu);
 const struct vx_caps *vx_gpu_caps(const struct vx_gpu *gpu);
 const char *vx_gpu_name(const struct vx_gpu *gpu);   /* "NVIDIA H200" */
 const char *vx_gpu_arch(const struct vx_gpu *gpu);   /* "sm_90a", "gfx942", "fake" */
-i32 vx_gpu_driver_version(const struct vx_gpu *gpu); /* CUDA: 1000*major + 10*minor */
+i32 vx_gpu_driver_version(const struct vx_gpu *gpu); /* as the vendor counts */
+#define VX_VERSION_BYTES 24
+void vx_gpu_driver_version_text(const struct vx_gpu *gpu, char text[VX_VERSION_BYTES]);
 bool vx_gpu_lost(const struct vx_gpu *gpu, struct vx_why *why); /* why: the first error */
 /* Marks the device lost, because its state is no longer known.  `why` is the reason; if
  * the device was lost before, it becomes the first one.  Returns UNAVAILABLE. */

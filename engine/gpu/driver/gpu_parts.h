@@ -30,7 +30,7 @@ struct vx_gpu {
     void *context;
     struct vx_caps caps;
     char name[VX_NAME_BYTES];
-    char arch[32];
+    struct vx_driver_arch arch;
     i32 version;
     atomic_bool lost;
     pthread_mutex_t lock; /* guards `first` */

@@ -9,6 +9,12 @@
  * captures that are used here.  A binary that needs a newer driver is refused at load. */
 #define VX_CUDA_DRIVER_MIN 12000
 
+/* Oldest HIP (10,000,000 * major + 100,000 * minor): 5.2 is the oldest that was looked at,
+ * and has every function of driver.def. */
+#define VX_HIP_DRIVER_MIN 50200000
+/* Oldest AMD architecture, as gfx_target_version: gfx900, the oldest of ROCm 5. */
+#define VX_HIP_ARCH_MIN 90000
+
 /* Shared memory that a block may use by default; functions that need more ask for it. */
 #define VX_GPU_SHARED_FREE (48 << 10)
 
@@ -27,6 +33,11 @@
 
 /* Compilers at once: each takes about 100 MB and a core. */
 #define VX_JIT_THREADS_MAX 16
+
+/* The longest that one source may take: seconds, and more on a machine that is busy. */
+#define VX_JIT_CHILD_MS 600000
+/* The longest that a compiler may take to say its version. */
+#define VX_JIT_ASK_MS 60000
 
 /* Files of kernels/, and the largest of them. */
 #define VX_JIT_TEXTS_MAX      128

@@ -203,6 +203,7 @@ static int fake_device_attribute(int *value, int attribute, int device)
         [VX_ATTRIBUTE_SHARED_PROCESSOR] = caps->shared_processor,
         [VX_ATTRIBUTE_CLOCK_KHZ] = caps->clock_mhz * 1000,
         [VX_ATTRIBUTE_CACHE_BYTES] = (int)caps->cache_bytes,
+        [VX_ATTRIBUTE_WAVE] = 32,
     };
     (void)device;
     *value = values[attribute];
@@ -247,12 +248,15 @@ static void fake_close(const struct vx_driver *driver, int device)
     vx_fake_foreign_close();
 }
 
-static int fake_arch(const struct vx_driver *driver, int device, char name[32])
+static vx_status fake_identify(const struct vx_driver *driver, int device, const int *got,
+                               struct vx_why *why, struct vx_driver_arch *arch)
 {
     (void)driver;
     (void)device;
-    (void)snprintf(name, 32, "fake");
-    return vx_fake_step();
+    (void)why;
+    *arch = (struct vx_driver_arch){"fake", got[VX_ATTRIBUTE_MAJOR] * 10 +
+                                                got[VX_ATTRIBUTE_MINOR]};
+    return VX_OK;
 }
 
 static int fake_error_text(int code, const char **text)
@@ -344,7 +348,7 @@ static int fake_shared_allow(const struct vx_driver *driver, void *function, int
 
 void vx_driver_fake(struct vx_driver *driver)
 {
-    static const i32 attributes[VX_ATTRIBUTES_COUNT] = {0, 1, 2, 3, 4, 5, 6};
+    static const i32 attributes[VX_ATTRIBUTES_COUNT] = {0, 1, 2, 3, 4, 5, 6, 7};
     driver->word = "fake";
     driver->attributes = attributes;
     driver->init = fake_init;
@@ -364,7 +368,7 @@ void vx_driver_fake(struct vx_driver *driver)
     driver->use = fake_use;
     driver->close = fake_close;
     driver->shared_allow = fake_shared_allow;
-    driver->arch = fake_arch;
+    driver->identify = fake_identify;
     vx_driver_fake_memory(driver);
     vx_driver_fake_foreign(driver);
     vx_driver_fake_queue(driver);

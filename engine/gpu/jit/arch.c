@@ -54,6 +54,46 @@ static const struct {
       .clock_mhz = 1965,
       .cache_bytes = INT64_C(126) << 20,
       .memory_bytes = INT64_C(180) << 30}},
+    /* One of the two dies of an MI250X, which is a device of its own: AMD's data sheet
+     * (2021) and CDNA 2 white paper: 220 CUs, 128 GB and 16 MB of L2 in all, 1700 MHz. */
+    {"gfx90a",
+     {.arch = 90010,
+      .processors = 110,
+      .shared_block = 64 << 10,
+      .shared_processor = 64 << 10,
+      .clock_mhz = 1700,
+      .cache_bytes = INT64_C(8) << 20,
+      .memory_bytes = INT64_C(64) << 30}},
+    /* MI300X: AMD's data sheet (2023): 304 CUs, 2100 MHz, 256 MB of Infinity Cache, which
+     * is the last level; 192 GB. */
+    {"gfx942",
+     {.arch = 90402,
+      .processors = 304,
+      .shared_block = 64 << 10,
+      .shared_processor = 64 << 10,
+      .clock_mhz = 2100,
+      .cache_bytes = INT64_C(256) << 20,
+      .memory_bytes = INT64_C(192) << 30}},
+    /* RX 7900 XTX: AMD's product page: 96 CUs, boost 2500 MHz, 96 MB of Infinity Cache,
+     * 24 GB. */
+    {"gfx1100",
+     {.arch = 110000,
+      .processors = 96,
+      .shared_block = 64 << 10,
+      .shared_processor = 64 << 10,
+      .clock_mhz = 2500,
+      .cache_bytes = INT64_C(96) << 20,
+      .memory_bytes = INT64_C(24) << 30}},
+    /* RX 9060 XT, the card with 16 GB: AMD's product page: 32 CUs, boost 3130 MHz, 32 MB
+     * of Infinity Cache. */
+    {"gfx1200",
+     {.arch = 120000,
+      .processors = 32,
+      .shared_block = 64 << 10,
+      .shared_processor = 64 << 10,
+      .clock_mhz = 3130,
+      .cache_bytes = INT64_C(32) << 20,
+      .memory_bytes = INT64_C(16) << 30}},
     /* The fake device has the shared memory of an H200, so that every tile fits, but only
      * 4 GiB of memory. */
     {"fake",
@@ -71,4 +111,9 @@ const struct vx_caps *vx_arch_caps(const char *arch)
     for (size_t i = 0; i < VX_COUNT(rows); i++)
         if (!strcmp(rows[i].arch, arch)) return &rows[i].caps;
     return NULL;
+}
+
+const char *vx_arch_names(void)
+{
+    return "sm_80, sm_86, sm_89, sm_90a, sm_100, gfx90a, gfx942, gfx1100 or gfx1200";
 }

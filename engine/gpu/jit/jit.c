@@ -7,6 +7,7 @@
 #include "engine/base/process/log.h"
 #include "engine/base/process/thread.h"
 #include "engine/gpu/jit/cache.h"
+#include "engine/gpu/jit/jit_amd.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -78,7 +79,10 @@ static vx_status open_parts(struct vx_jit *jit, const struct vx_jit_options *opt
     } else {
         /* No error yet: all binaries may be in the cache. */
         vx_status none =
-            vx_compiler_open(options->compiler, &jit->compiler_why, &jit->compiler);
+            vx_amd_arch(jit->arch)
+                ? vx_compiler_open_amd(options->compiler, &jit->compiler_why,
+                                       &jit->compiler)
+                : vx_compiler_open(options->compiler, &jit->compiler_why, &jit->compiler);
         if (none.fault) jit->words_count = vx_cache_words(jit->cache, jit->words);
     }
     if (jit->compiler.word[0]) {

@@ -3,8 +3,8 @@
  * The sources in kernels/ are embedded in the program.  A device binary is named by the
  * SHA-256 of all that it depends on: the sources in include order, the sorted macros, the
  * compiler and its version, the architecture, the ABI number.  A binary that is not in
- * the cache is compiled by NVRTC (opened with dlopen) on separate compile threads; with a
- * filled cache no compiler is needed.
+ * the cache is compiled on separate compile threads: by NVRTC (opened with dlopen), or for
+ * AMD by clang or hipRTC in a process; with a filled cache no compiler is needed.
  *
  *   VX_TRY(vx_jit_open(&options, &why, &jit));
  *   VX_TRY(vx_jit_build(jit, wanted, count, progress, &why));   (in parallel)
@@ -35,10 +35,10 @@
 struct vx_jit;
 
 struct vx_jit_options {
-    const char *arch;      /* "sm_80" "sm_86" "sm_89" "sm_90a" "sm_100" "fake" */
+    const char *arch;      /* "sm_80" "sm_90a" "gfx942" "gfx1100" ... "fake" */
     const char *directory; /* of the cache; NULL = none, compile each time */
     i64 cache_bytes;       /* bound of the directory; 0 = VX_JIT_CACHE_BYTES_DEFAULT */
-    const char *compiler;  /* path of libnvrtc; NULL = the search list */
+    const char *compiler;  /* path of libnvrtc, or AMD's clang; NULL = search */
     const char *texts; /* a folder to read kernels from; NULL = embedded (developers) */
     i32 threads;       /* compilers at once; 0 = as many as cores */
 };
@@ -78,5 +78,7 @@ void vx_jit_counts_get(const struct vx_jit *jit, struct vx_jit_counts *counts);
 /* The properties of one device of an architecture, for choices that are made without a
  * device; NULL = unknown architecture. */
 const struct vx_caps *vx_arch_caps(const char *arch);
+/* "sm_80, sm_86, ..., gfx1200", for a sentence; static. */
+const char *vx_arch_names(void);
 
 #endif

@@ -55,6 +55,13 @@ void vx_binary_close(struct vx_binary *binary)
 
 /* --- the library --- */
 
+static vx_status run_nvrtc(const struct vx_compiler *compiler,
+                           const struct vx_jit_unit *unit, struct vx_why *why,
+                           struct vx_binary *binary);
+static vx_status run_fake(const struct vx_compiler *compiler,
+                          const struct vx_jit_unit *unit, struct vx_why *why,
+                          struct vx_binary *binary);
+
 static bool find_functions(struct vx_compiler *compiler)
 {
     const struct {
@@ -84,7 +91,7 @@ vx_status vx_compiler_open(const char *path, struct vx_why *why,
     const char *const one[] = {path, NULL};
     const char *const *names = path ? one : libraries;
     char said[VX_WHY_BYTES] = ""; /* the next dlopen overwrites dlerror's text */
-    *compiler = (struct vx_compiler){0};
+    *compiler = (struct vx_compiler){.compile = run_nvrtc};
     for (const char *const *name = names; *name && !compiler->library; name++) {
         compiler->library = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
         if (!compiler->library && name == names)
@@ -103,7 +110,7 @@ vx_status vx_compiler_open(const char *path, struct vx_why *why,
 
 void vx_compiler_fake(struct vx_compiler *compiler)
 {
-    *compiler = (struct vx_compiler){.word = "fake-1"};
+    *compiler = (struct vx_compiler){.word = "fake-1", .compile = run_fake};
 }
 
 /* --- one binary --- */
@@ -144,9 +151,8 @@ static void tile_text(const struct vx_jit_wanted *wanted, char *text, size_t byt
                                  wanted->spec->macros[i], wanted->tile->values[i]);
 }
 
-/* Fails with the first error line of the compiler's log, and logs the whole of it. */
-static vx_status refuse(const struct vx_jit_unit *unit, const char *log,
-                        struct vx_why *why)
+vx_status vx_compiler_refuse(const struct vx_jit_unit *unit, const char *log,
+                             struct vx_why *why)
 {
     char tile[256];
     tile_text(&unit->wanted, tile, sizeof tile);
@@ -186,7 +192,7 @@ static vx_status run_program(const struct vx_compiler *compiler, void *program,
     int code = compiler->run(program, options.count, options.list);
     if (!code) code = compiler->image_bytes(program, &bytes);
     VX_TRY(take_log(compiler, program, bytes, binary));
-    if (code) return refuse(unit, vx_binary_log(binary), why);
+    if (code) return vx_compiler_refuse(unit, vx_binary_log(binary), why);
     code = compiler->image(program, (char *)binary->block + binary->log_bytes);
     VX_ENSURE_WHY(!code && bytes, why, INTERNAL, "the compiler returned no binary",
                   "%s for %s: the compiler returned no binary (error %d)",
@@ -216,9 +222,13 @@ static vx_status run_nvrtc(const struct vx_compiler *compiler,
     return status;
 }
 
-static vx_status run_fake(const struct vx_jit_unit *unit, struct vx_binary *binary)
+static vx_status run_fake(const struct vx_compiler *compiler,
+                          const struct vx_jit_unit *unit, struct vx_why *why,
+                          struct vx_binary *binary)
 {
     char text[512];
+    (void)compiler;
+    (void)why;
     const struct vx_jit_wanted *wanted = &unit->wanted;
     int used = snprintf(text, sizeof text, "fake kernel\nsource %s\ntype %d\ntile",
                         wanted->spec->source, (int)wanted->type);
@@ -237,6 +247,5 @@ vx_status vx_compiler_run(const struct vx_compiler *compiler,
 {
     *binary = (struct vx_binary){0};
     VX_ASSERT(compiler->word[0]);
-    if (!compiler->library) return run_fake(unit, binary);
-    return run_nvrtc(compiler, unit, why, binary);
+    return compiler->compile(compiler, unit, why, binary);
 }

@@ -1,7 +1,8 @@
 /* gpu/jit_compile - the run-time compiler: makes a binary and its report from sources.
  *
  * NVRTC is opened with dlopen and compiles for the real architecture, so that the driver
- * has nothing left to compile.  Sources and headers are passed in memory.
+ * has nothing left to compile.  Sources and headers are passed in memory.  The compilers
+ * for AMD, in jit_amd.h, run in processes of their own.
  *
  *   VX_TRY(vx_compiler_open(path, &why, &compiler));
  *   VX_TRY(vx_compiler_run(&compiler, &unit, &why, &binary));
@@ -21,6 +22,7 @@
 
 /* The compiler's name, such as "nvrtc-13.0". */
 #define VX_COMPILER_WORD_BYTES 32
+#define VX_COMPILER_PATH_BYTES 512
 
 /* Log and image in one block, as they lie in a cache entry. */
 struct vx_binary {
@@ -42,6 +44,13 @@ void vx_binary_close(struct vx_binary *binary);
 
 struct vx_compiler {
     char word[VX_COMPILER_WORD_BYTES]; /* empty = no compiler */
+    vx_status (*compile)(const struct vx_compiler *compiler,
+                         const struct vx_jit_unit *unit, struct vx_why *why,
+                         struct vx_binary *binary);
+    /* For AMD: clang, or hipRTC's library. */
+    char path[VX_COMPILER_PATH_BYTES];
+    bool hiprtc;
+    /* NVRTC: */
     void *library;
     int (*version)(int *, int *);
     int (*open)(void **, const char *, const char *, int, const char *const *,
@@ -61,5 +70,8 @@ void vx_compiler_fake(struct vx_compiler *compiler);
 VX_MUST_USE vx_status vx_compiler_run(const struct vx_compiler *compiler,
                                       const struct vx_jit_unit *unit, struct vx_why *why,
                                       struct vx_binary *binary);
+/* Fails with the first error line of a compiler's log, and logs the whole of it. */
+VX_MUST_USE vx_status vx_compiler_refuse(const struct vx_jit_unit *unit, const char *log,
+                                         struct vx_why *why);
 
 #endif

@@ -139,7 +139,8 @@ static vx_status open_parts(struct device *device,
     static const struct vx_gpu_settings nothing_said;
     const struct vx_gpu_settings *settings = options->gpu ? options->gpu : &nothing_said;
     device->vendor = vendor_of(options->kind);
-    const struct vx_gpu_options gpu = {device->vendor, settings->index, settings->driver};
+    const struct vx_gpu_options gpu = {
+        .vendor = device->vendor, .index = settings->index, .library = settings->driver};
     if (device->vendor == VX_GPU_FAKE && settings->lose_launch)
         vx_fake_set(&(struct vx_fake_settings){.lose_launch = settings->lose_launch});
     struct vx_gpu_room *room = &device->batches.room;

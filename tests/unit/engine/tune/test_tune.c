@@ -298,6 +298,35 @@ static struct vx_pick pick_of(const struct vx_tune_table *table)
     return pick;
 }
 
+/* No chip of AMD's is measured, so only what must hold is asked: a cost for every tile, at
+ * any clock; and that more processors, and narrower numbers, are never slower. */
+static const char *const cost_archs[] = {"sm_90a", "gfx90a", "gfx942", "gfx1100",
+                                         "gfx1200"};
+
+START_TEST(test_cost_archs)
+{
+    const struct vx_caps *caps = caps_of(cost_archs[_i]);
+    struct vx_caps half = *caps, unknown = *caps;
+    half.processors /= 2;
+    unknown.clock_mhz = 0;
+    struct vx_conv_problem narrow = problem_of(1000000, 3, 128, 128), wide = narrow;
+    wide.type = VX_NUMBER_F32;
+    for (int i = VX_CONV_AUTO + 1; i < VX_CONV_ALGORITHMS_COUNT; i++) {
+        const struct vx_kernel_spec *spec = vx_conv_spec((enum vx_conv_algorithm)i);
+        for (i32 tile = 0; spec && tile < spec->tiles_count; tile++) {
+            const struct vx_conv_choice choice = {(enum vx_conv_algorithm)i, tile};
+            const f64 cost = vx_conv_cost(&narrow, &choice, caps);
+            ck_assert_double_gt(cost, 1000);
+            ck_assert_double_lt(cost, 1e10);
+            ck_assert_double_lt(cost, vx_conv_cost(&narrow, &choice, &half));
+            ck_assert_double_le(cost, vx_conv_cost(&wide, &choice, caps));
+            ck_assert_double_eq_tol(cost / vx_conv_cost(&narrow, &choice, &unknown), 1,
+                                    0.01);
+        }
+    }
+}
+END_TEST
+
 /* A row for an algorithm and tile, as text. */
 static void row_text(const struct vx_conv_problem *problem,
                      const struct vx_conv_choice *choice, i64 ns, char *text)
@@ -478,6 +507,7 @@ static Suite *tune_suite(void)
     tcase_add_test(table, test_fill);
     suite_add_tcase(suite, table);
     TCase *pick = tcase_create("pick");
+    tcase_add_loop_test(pick, test_cost_archs, 0, (int)VX_COUNT(cost_archs));
     tcase_add_loop_test(pick, test_pick_always_answers, 0, VX_CONV_ALGORITHMS_COUNT);
     tcase_add_test(pick, test_pick_row);
     tcase_add_test(pick, test_pick_order);

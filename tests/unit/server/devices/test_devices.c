@@ -29,6 +29,8 @@ static const struct {
     {"cpu", {VX_DEVICE_CPU, 0, 0}},
     {"cuda:0", {VX_DEVICE_CUDA, 0, 0}},
     {"cuda:15", {VX_DEVICE_CUDA, 15, 0}},
+    {"hip:0", {VX_DEVICE_HIP, 0, 0}},
+    {"hip:15", {VX_DEVICE_HIP, 15, 0}},
     {"fake:0", {VX_DEVICE_FAKE, 0, 0}},
     {"fake:0:lose=1", {VX_DEVICE_FAKE, 0, 1}},
     {"fake:0:lose=2147483647", {VX_DEVICE_FAKE, 0, INT32_MAX}},
@@ -68,7 +70,12 @@ static const char *const bad[] = {
     "fake:0:",
     "fake:0:lose=1x",
     "fake:0:lose=2147483648",
-    "hip:0",
+    "hip",
+    "hip:",
+    "hip:16",
+    "hip:x",
+    "hipp:0",
+    "hi:0",
 };
 
 START_TEST(names_of_none)
@@ -76,21 +83,26 @@ START_TEST(names_of_none)
     struct vx_device device;
     vx_status st = vx_device_parse(bad[_i], &why, &device);
     ck_assert_msg(vx_status_code(st) == VX_CODE_INVALID_ARGUMENT, "'%s'", bad[_i]);
-    ck_assert(strstr(why.text, "device: expected cpu, cuda:N, cuda or auto"));
+    ck_assert(strstr(why.text, "device: expected cpu, cuda:N, cuda, hip:N, hip or auto"));
     ck_assert(strstr(why.text, bad[_i]));
 }
 END_TEST
 
 /* ------- the list ------- */
 
-/* `driver` is passed to the child, which answers it. */
+/* `driver` is passed to the child, which answers it: "two", or "two/none" for the drivers
+ * of NVIDIA and AMD. */
 static vx_status list_of(const char *device, const char *driver,
                          struct vx_device_list *list)
 {
+    const char *other = strchr(driver, '/');
     static struct vx_config config;
     vx_config_defaults(&config);
     snprintf(config.device, sizeof config.device, "%s", device);
-    snprintf(config.gpu_driver, sizeof config.gpu_driver, "%s", driver);
+    snprintf(config.gpu_driver, sizeof config.gpu_driver, "%.*s",
+             (int)strcspn(driver, "/"), driver);
+    snprintf(config.hip_library, sizeof config.hip_library, "%s",
+             other ? other + 1 : "none");
     return vx_devices_list(&config, &why, list);
 }
 
@@ -109,6 +121,16 @@ static const struct {
     {"auto", "negative", "cpu"},
     {"auto", "crash", "cpu"},
     {"cpu,cuda", "two", "cpu cuda:0 cuda:1"},
+    {"cpu,hip:3", "unasked/unasked", "cpu hip:3"},
+    {"hip", "unasked/two", "hip:0 hip:1"},
+    {"hip", "unasked/none", "hip:0"},
+    {"hip", "unasked/crash", "hip:0"},
+    {"auto", "two/two", "cuda:0 cuda:1 hip:0 hip:1"},
+    {"auto", "none/two", "hip:0 hip:1"},
+    {"auto", "crash/two", "hip:0 hip:1"},
+    {"auto", "two/crash", "cuda:0 cuda:1"},
+    {"auto", "crash/rubbish", "cpu"},
+    {"hip,cuda,cpu", "two/two", "hip:0 hip:1 cuda:0 cuda:1 cpu"},
 };
 
 START_TEST(words_for_many)
@@ -140,6 +162,8 @@ static const struct {
     {"cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu", "unasked",
      "expected at most 16 devices, got more"},
     {"cuda", "many", "expected at most 16 devices, got more"},
+    {"hip", "unasked/many", "expected at most 16 devices, got more"},
+    {"cpu,hip:abc", "unasked/unasked", "got 'hip:abc'"},
 };
 
 START_TEST(lists_that_are_refused)
@@ -184,6 +208,10 @@ static const struct {
     {"0x10de\n", "0x030200\n", "-1\n", 0},
     {"0x10de\n", "0x020700\n", "1\n", 0},
     {"0x8086\n", "0x030000\n", "1\n", 0},
+    {"0x1002\n", "0x038000\n", "1\n", 2},
+    {"0x1002\n", "0x120000\n", "2\n", 4}, /* MI300X */
+    {"0x10de\n", "0x120000\n", "2\n", 0},
+    {"0x1002\n", "0x040300\n", "1\n", 0}, /* its sound */
     {"0x10de\n", "0x030200\n", NULL, 0},
     {"0x10de\n", NULL, "1\n", 0},
     {NULL, "0x030200\n", "1\n", 0},
@@ -232,36 +260,38 @@ END_TEST
 
 START_TEST(lists_with_a_gpu)
 {
-    ck_assert(vx_devices_has_cuda(&(struct vx_device_list){2, {"cpu", "cuda:3"}}));
-    ck_assert(!vx_devices_has_cuda(&(struct vx_device_list){2, {"cpu", "fake:0"}}));
-    ck_assert(!vx_devices_has_cuda(&(struct vx_device_list){1, {"cpu", "cuda:3"}}));
+    ck_assert(vx_devices_has_gpu(&(struct vx_device_list){2, {"cpu", "cuda:3"}}));
+    ck_assert(vx_devices_has_gpu(&(struct vx_device_list){1, {"hip:0"}}));
+    ck_assert(!vx_devices_has_gpu(&(struct vx_device_list){2, {"cpu", "fake:0"}}));
+    ck_assert(!vx_devices_has_gpu(&(struct vx_device_list){1, {"cpu", "cuda:3"}}));
 }
 END_TEST
 
 /* ------- the child ------- */
 
 static const struct {
-    const char *flag, *answer;
+    const char *driver, *answer;
 } answers[] = {
-    {"--gpu-driver=two", "2 \n"},
-    {"--gpu-driver=many", "17 \n"},
-    {"--gpu-driver=none", "0 no CUDA driver: the test has none\n"},
-    {"--gpu-driver=silent", ""},
-    {"--gpu-driver=rubbish", "what?\n"},
-    {"--gpu-driver=negative", "-3 \n"},
+    {"two", "2 \n"}, {"many", "17 \n"},      {"none", "0 no driver: the test has none\n"},
+    {"silent", ""},  {"rubbish", "what?\n"}, {"negative", "-3 \n"},
 };
 
-static int child(const char *flag)
+/* A probe for one vendor must come with that vendor's library. */
+static int child(const char *device, const char *flag)
 {
-    if (!strcmp(flag, "--gpu-driver=crash")) raise(SIGKILL);
-    for (size_t i = 0; i < VX_COUNT(answers); i++)
-        if (!strcmp(flag, answers[i].flag)) fputs(answers[i].answer, stdout);
+    const char *wanted =
+        strcmp(device, "--device=hip") ? "--gpu-driver=" : "--hip-library=";
+    if (strncmp(flag, wanted, strlen(wanted))) return 1;
+    const char *driver = flag + strlen(wanted);
+    if (!strcmp(driver, "crash")) raise(SIGKILL);
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+        if (!strcmp(driver, answers[i].driver)) fputs(answers[i].answer, stdout);
     return 0; /* "unasked" is not in the list: a probe all the same has no answer */
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "probe")) return child(argv[2]);
+    if (argc == 4 && !strcmp(argv[1], "probe")) return child(argv[2], argv[3]);
     Suite *suite = suite_create("devices");
     TCase *tests = tcase_create("devices");
     tcase_add_loop_test(tests, names_of_one_device, 0, (int)VX_COUNT(good));

@@ -88,7 +88,8 @@ START_TEST(test_no_driver)
     static const char *const first[] = {"cuInit", "hipInit"};
     struct vx_gpu *none;
     for (size_t i = 0; i < VX_COUNT(vendors); i++) {
-        struct vx_gpu_options options = {vendors[i], 0, "/nowhere/lib.so"};
+        struct vx_gpu_options options = {.vendor = vendors[i],
+                                         .library = "/nowhere/lib.so"};
         ck_fails(vx_gpu_open(&options, &why, &none), VX_CODE_NOT_FOUND,
                  "/nowhere/lib.so");
         ck_assert_int_eq(vx_gpu_count(&options, &why), 0);

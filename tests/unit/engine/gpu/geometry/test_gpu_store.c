@@ -25,7 +25,7 @@ static void set_up(void)
     vx_thread_enter(VX_ROLE_DEVICE);
     vx_fake_set(&(struct vx_fake_settings){.memory_bytes = 1 << 20});
     ck_assert(
-        !vx_gpu_open(&(struct vx_gpu_options){VX_GPU_FAKE, 0, NULL}, &why, &gpu).fault);
+        !vx_gpu_open(&(struct vx_gpu_options){.vendor = VX_GPU_FAKE}, &why, &gpu).fault);
     vx_status status = vx_gpu_store_open(gpu, UNITS * UNIT + 100, &why, &store);
     ck_assert_msg(!status.fault, "%s", why.text);
     vx_alloc_freeze();
@@ -216,7 +216,7 @@ START_TEST(entries_and_orders_are_few)
     vx_gpu_close(&gpu);
     vx_fake_set(&(struct vx_fake_settings){0});
     ck_assert(
-        !vx_gpu_open(&(struct vx_gpu_options){VX_GPU_FAKE, 0, NULL}, &why, &gpu).fault);
+        !vx_gpu_open(&(struct vx_gpu_options){.vendor = VX_GPU_FAKE}, &why, &gpu).fault);
     ck_assert(!vx_gpu_store_open(gpu, (size_t)1 << 30, &why, &store).fault);
     vx_alloc_freeze();
     drop(make(VX_GPU_STORE_ENTRIES + 99, 1)); /* the oldest has no order */

@@ -135,8 +135,9 @@ END_TEST
 
 START_TEST(test_archs)
 {
-    static const char *const archs[] = {"sm_80",  "sm_86",  "sm_89",
-                                        "sm_90a", "sm_100", "fake"};
+    static const char *const archs[] = {"sm_80",   "sm_86",  "sm_89",  "sm_90a",
+                                        "sm_100",  "gfx90a", "gfx942", "gfx1100",
+                                        "gfx1200", "fake"};
     for (size_t i = 0; i < VX_COUNT(archs); i++) {
         const struct vx_caps *caps = vx_arch_caps(archs[i]);
         ck_assert_ptr_nonnull(caps);
@@ -145,6 +146,8 @@ START_TEST(test_archs)
         ck_assert_int_gt(caps->shared_block, 48 << 10);
     }
     ck_assert_int_eq(vx_arch_caps("sm_90a")->arch, 90);
+    ck_assert_int_eq(vx_arch_caps("gfx90a")->arch, 90010);
+    ck_assert_int_eq(vx_arch_caps("gfx1200")->arch, 120000);
     ck_assert_ptr_null(vx_arch_caps("sm_90"));
     ck_assert_ptr_null(vx_arch_caps(""));
 }

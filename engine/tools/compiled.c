@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/tools/compiled.h"
+
+#include "engine/base/process/print.h"
+#include "engine/gpu/jit/amd_note.h"
+#include "engine/gpu/jit/jit_amd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WRONG_BYTES 160
+
+/* --- NVIDIA --- */
+
+/* Bytes that a kernel spills, from the assembler's report in the log; -1 = no report. */
+static i64 spilled(const char *log, const char *name)
+{
+    static const char begin[] = "Function properties for ", word[] = " bytes spill";
+    size_t length = strlen(name);
+    for (const char *at = strstr(log, begin); at; at = strstr(at, begin)) {
+        at += sizeof begin - 1;
+        if (strncmp(at, name, length) != 0 || at[length] != '\n') continue;
+        i64 bytes = 0;
+        for (i32 i = 0; i < 2; i++) { /* stores, loads */
+            at = strstr(at, word);
+            if (!at) return -1;
+            const char *digits = at;
+            while (digits[-1] >= '0' && digits[-1] <= '9') digits--;
+            bytes += strtoll(digits, NULL, 10);
+            at += sizeof word - 1;
+        }
+        return bytes;
+    }
+    return -1;
+}
+
+static void check_log(const struct vx_jit_wanted *wanted,
+                      const struct vx_jit_image *image, char wrong[WRONG_BYTES])
+{
+    i64 bytes = spilled(image->log, wanted->spec->name);
+    if (bytes < 0)
+        (void)snprintf(wrong, WRONG_BYTES,
+                       "the compiler's log does not report its registers");
+    else if (bytes && !wanted->spec->may_spill)
+        (void)snprintf(wrong, WRONG_BYTES, "spills %lld bytes of registers",
+                       (long long)bytes);
+}
+
+/* --- AMD --- */
+
+static void check_limits(const struct vx_compiled *compiled,
+                         const struct vx_jit_wanted *wanted,
+                         const struct vx_amd_kernel *kernel, char wrong[WRONG_BYTES])
+{
+    const struct vx_kernel_spec *spec = wanted->spec;
+    const i64 shared = spec->shared ? spec->shared(wanted->tile, wanted->type) : 0;
+    const i64 threads = spec->threads(wanted->tile);
+    if (kernel->lds_bytes + shared > compiled->caps->shared_block)
+        (void)snprintf(
+            wrong, WRONG_BYTES, "needs %lld bytes of shared memory, a block has %d",
+            (long long)(kernel->lds_bytes + shared), compiled->caps->shared_block);
+    else if (kernel->threads_max < threads)
+        (void)snprintf(wrong, WRONG_BYTES, "is built for %lld threads, not for %lld",
+                       (long long)kernel->threads_max, (long long)threads);
+    else if (kernel->arguments_bytes != (i64)spec->args_bytes)
+        (void)snprintf(wrong, WRONG_BYTES, "takes %lld bytes of arguments, expected %zu",
+                       (long long)kernel->arguments_bytes, spec->args_bytes);
+}
+
+/* Scalar registers spill into lanes of a vector register, which costs no memory. */
+static void check_note(const struct vx_compiled *compiled,
+                       const struct vx_jit_wanted *wanted,
+                       const struct vx_jit_image *image, char wrong[WRONG_BYTES])
+{
+    struct vx_amd_kernel kernel;
+    if (!vx_amd_kernel_read(image->data, image->bytes, wanted->spec->name, &kernel)) {
+        (void)snprintf(wrong, WRONG_BYTES, "the binary does not describe its registers");
+        return;
+    }
+    if (!wanted->spec->may_spill && (kernel.scratch_bytes || kernel.vgpr_spills))
+        (void)snprintf(wrong, WRONG_BYTES,
+                       "uses %lld bytes of scratch memory and spills %lld registers",
+                       (long long)kernel.scratch_bytes, (long long)kernel.vgpr_spills);
+    else
+        check_limits(compiled, wanted, &kernel, wrong);
+}
+
+/* --- both --- */
+
+static void print_wrong(const struct vx_compiled *compiled,
+                        const struct vx_jit_wanted *wanted, const char *wrong)
+{
+    vx_print_error("%s for %s, type %d, tile", wanted->spec->name, compiled->arch,
+                   (int)wanted->type);
+    for (i32 i = 0; i < wanted->spec->macros_count; i++)
+        vx_print_error(" %s=%d", wanted->spec->macros[i], wanted->tile->values[i]);
+    vx_print_error(": %s\n", wrong);
+}
+
+vx_status vx_compiled_check(const struct vx_compiled *compiled, struct vx_why *why)
+{
+    i32 count = 0;
+    for (i32 i = 0; i < compiled->count; i++) {
+        const struct vx_jit_wanted *wanted = &compiled->wanted[i];
+        struct vx_jit_image image;
+        char wrong[WRONG_BYTES] = "";
+        VX_TRY(vx_jit_get(compiled->jit, wanted, why, &image));
+        if (vx_amd_arch(compiled->arch))
+            check_note(compiled, wanted, &image, wrong);
+        else
+            check_log(wanted, &image, wrong);
+        if (!wrong[0]) continue;
+        print_wrong(compiled, wanted, wrong);
+        count++;
+    }
+    VX_ENSURE_WHY(!count, why, INTERNAL, "kernels spill registers or pass a limit",
+                  "%d of %d kernels spill registers although they must not, or pass a "
+                  "limit",
+                  count, compiled->count);
+    return VX_OK;
+}
