@@ -41,7 +41,8 @@ def ballot(bits):
 
 def shuffle(lane):
     """A value of another lane: `lane` are lines that compute its number, %lane, from %a."""
-    return f"{lane}\n" + call_hook("shuffle", "i32", "i32 %site, i32 %lane, i32 %b") + "\nret i32 %r"
+    call = call_hook("shuffle", "i32", "i32 %site, i32 %lane, i32 %b")
+    return f"{lane}\n{call}\nret i32 %r"
 
 
 def matrix(which, operand, sums, flags):

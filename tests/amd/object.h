@@ -1,6 +1,6 @@
 /* amd/object - a kernel that hip_clang made for the CPU: what it holds and what it calls.
  *
- * A shared object for x86-64 with one exported symbol, `amd_object`.  Whoever loads it
+ * A shared object for x86-64 with one exported symbol, `amd_object`.  The loader (load.c)
  * sets *hooks before the first launch.  Wave operations go through the hooks; each place
  * in the text has a number of its own (`site`), so that lanes that wait at two different
  * ballots are not taken for lanes that wait at one.  hip_clang writes these structs as

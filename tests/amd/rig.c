@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WORDS_MAX 20
+#define WORDS_MAX 32
 #define HIP_CLANG "tests/amd/hip_clang" /* tests run in the repository's root */
 
 extern char **environ;
@@ -58,8 +58,13 @@ static int compile(const struct amd_text *text, const char *output, const char *
         text->path,
         "-o",
         output,
-        text->define,
     };
+    i32 count = 0;
+    while (words[count]) count++;
+    for (i32 i = 0; text->defines && text->defines[i]; i++) {
+        ck_assert_int_lt(count, WORDS_MAX - 1);
+        words[count++] = text->defines[i];
+    }
     posix_spawn_file_actions_t actions;
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawn_file_actions_addopen(&actions, 2, log, O_WRONLY | O_CREAT | O_TRUNC,
@@ -147,6 +152,13 @@ void *amd_rig_memory(struct amd_rig *rig, size_t bytes)
     ck_assert_int_eq(rig->driver.memory_open(&address, bytes), 0);
     memset((void *)(uintptr_t)address, 0, bytes);
     return (void *)(uintptr_t)address;
+}
+
+void *amd_rig_copy(struct amd_rig *rig, const void *from, size_t bytes)
+{
+    void *made = amd_rig_memory(rig, bytes);
+    memcpy(made, from, bytes);
+    return made;
 }
 
 void amd_rig_free(struct amd_rig *rig, void *memory)

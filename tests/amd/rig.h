@@ -23,7 +23,7 @@
 struct amd_text {
     const char *path; /* from the repository's root */
     const char *arch;
-    const char *define; /* "-DVX_TYPE=1", or NULL */
+    const char *const *defines; /* "-DVX_TYPE=1", ..., NULL; or NULL */
 };
 struct amd_image {
     u8 *bytes;
@@ -46,6 +46,7 @@ struct amd_rig {
 void amd_rig_open(struct amd_rig *rig, const char *settings);
 void amd_rig_close(struct amd_rig *rig);
 void *amd_rig_memory(struct amd_rig *rig, size_t bytes); /* zeros */
+void *amd_rig_copy(struct amd_rig *rig, const void *from, size_t bytes);
 void amd_rig_free(struct amd_rig *rig, void *memory);
 
 struct amd_run {

@@ -5,7 +5,7 @@
  *   amd_trap_end(&trap);
  *
  * After a signal the fiber goes on in `landing`, which must not return.  Signals of other
- * threads, and of this one outside a fiber, go to whoever had the signal before.
+ * threads, and of this one outside a fiber, go to the handler that was there before.
  *
  * Owner    the caller's struct.
  * Thread   one at a time for the whole process: who holds the lock of fibers.c.

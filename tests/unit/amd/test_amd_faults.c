@@ -247,8 +247,9 @@ START_TEST(test_refused)
         {"-DREFUSED=5", "error:"}, /* of clang itself */
     };
     char words[4096];
-    amd_rig_refused(&(struct amd_text){"tests/amd/refused.cu", "gfx942", rows[_i].define},
-                    words, sizeof words);
+    const char *const defines[] = {rows[_i].define, NULL};
+    amd_rig_refused(&(struct amd_text){"tests/amd/refused.cu", "gfx942", defines}, words,
+                    sizeof words);
     ck_assert_msg(strstr(words, rows[_i].part) != NULL, "\"%s\" lacks \"%s\"", words,
                   rows[_i].part);
 }

@@ -45,12 +45,9 @@ static void device_run(i32 text, const char *kernel, void *args, struct vx_grid 
     ck_assert_msg(code == 0, "%s: %d: %s", kernel, code, rig.why());
 }
 
-/* Device memory with the bytes of the host. */
 static void *to_device(const void *from, size_t bytes)
 {
-    void *made = amd_rig_memory(&rig, bytes);
-    memcpy(made, from, bytes);
-    return made;
+    return amd_rig_copy(&rig, from, bytes);
 }
 
 /* --- the hash table, and the map --- */
