@@ -90,7 +90,7 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
         &why);
     const size_t rows = (size_t)n, groups = (size_t)want->groups;
     built.rows = copy_out(rig, index.rows, rows * 4);
-    memcpy(built.fault, copy_out(rig, index.fault, 8), 8);
+    const void *fault = copy_out(rig, index.fault, 8);
     map->nbr = copy_out(rig, map->nbr, rows * (size_t)map->nbr_stride * 4);
     map->masks = copy_out(rig, map->masks, rows * (size_t)map->words * 4);
     if (map->order) map->order = copy_out(rig, map->order, groups * rows * 4);
@@ -99,6 +99,7 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
                  groups * (size_t)vx_mask_blocks(n) * (size_t)map->words * 4);
     map->pairs = copy_out(rig, map->pairs, 8);
     vx_rig_need(rig, vx_gpu_stream_wait(rig->bench.gpu, stream, &why), &why);
+    memcpy(built.fault, fault, 8);
     return built;
 }
 
