@@ -361,8 +361,13 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
 {
     VX_SHARED uint32_t counts[VX_ORDER_TILES_BINS];
     VX_SHARED uint32_t begins[VX_ORDER_TILES_BINS];
-    struct vx_order_tiles_sort sort = args.sorts ? args.sorts[vx_block_x()] : args.one;
+    struct vx_order_tiles_sort sort = args.one;
     int32_t kind = (int32_t)vx_block_y();
+    if (args.sorts) sort = args.sorts[vx_block_x()];
+    int32_t *tiles = sort.tiles[0];
+    VX_UNROLL /* an index that is not known would put the array into memory */
+    for (int32_t k = 1; k < VX_ORDER_TILES_KINDS; k++)
+        if (k == kind) tiles = sort.tiles[k];
     int64_t count = vx_order_tiles_count(sort.n, sort.groups, kind);
     uint32_t bin = vx_thread();
     if (bin < VX_ORDER_TILES_BINS) counts[bin] = 0;
@@ -379,6 +384,6 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
     vx_barrier();
     for (int64_t at = vx_thread(); at < count; at += VX_ORDER_TILES_THREADS) {
         uint32_t place = vx_atomic_add(&begins[tile_offsets(&sort, kind, at)], 1);
-        sort.tiles[kind][place] = (int32_t)at;
+        tiles[place] = (int32_t)at;
     }
 }

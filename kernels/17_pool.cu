@@ -18,10 +18,11 @@ VX_DEVICE void pool_add(struct pool_state *state, int32_t mode, struct vx_words4
     vx_vector_unpack(words, x);
     VX_UNROLL
     for (int32_t e = 0; e < VX_LANES; e++) {
+        float next = x[e], held = state->value[e];
         /* NaN is not equal to itself, and nothing is above it. */
-        int32_t above = state->count == 0 || x[e] > state->value[e] || x[e] != x[e];
-        float most = above ? x[e] : state->value[e];
-        state->value[e] = mode == VX_POOL_MAX ? most : state->value[e] + x[e];
+        int32_t above = state->count == 0 || next > held || next != next;
+        float most = above ? next : held;
+        state->value[e] = mode == VX_POOL_MAX ? most : held + next;
     }
     state->count++;
 }
