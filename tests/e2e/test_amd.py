@@ -77,7 +77,9 @@ class Exact:
             weight[channel, x, y, z, self.rng.integers(read)] = self.rng.choice([-1, 1])
         self.tensors[f"{name}.weight"] = weight
         self.tensors[f"{name}.bias"] = self.rng.integers(-1, 2, CHANNELS).astype(np.float32)
-        return self.add(name, op, source, channels=CHANNELS, kernel=edge, layout="oxyzi", **keys)
+        if "of" not in keys:  # else the edge is that of the layer that `of` names
+            keys["kernel"] = edge
+        return self.add(name, op, source, channels=CHANNELS, layout="oxyzi", **keys)
 
     def write(self, repository, name, last):
         self.network["outputs"] = [{"name": "out", "layer": last}]
@@ -178,13 +180,14 @@ def ask_until(daemon, client, condition):
     daemon.wait_for("what is asked for", asked)
 
 
-@pytest.mark.parametrize("device", ["hip:0,hip:1", "hip:0,cpu"])
-def test_a_lost_device_costs_no_answer(small, tmp_path, cache, device):
-    """The launch after the warm-up's takes hip:0 with it, again and again."""
+@pytest.mark.parametrize("device,losses", [("hip:0,hip:1", 2), ("hip:0,cpu", 1)])
+def test_a_lost_device_costs_no_answer(small, tmp_path, cache, device, losses):
+    """The launch after the warm-up's takes hip:0 with it, again and again; beside the CPU, which
+    is so much faster here, it gets no request after the first."""
     with Amd(small, tmp_path, cache, device, "devices=2 lose_launch=60 fault_device=0") as daemon, \
             Client(daemon.grpc) as client:
-        ask_until(daemon, client, lambda: total(daemon, "worker_device_lost_total") >= 2)
-        daemon.wait_said("GPU_LOST", 2)
+        ask_until(daemon, client, lambda: total(daemon, "worker_device_lost_total") >= losses)
+        daemon.wait_said("GPU_LOST", losses)
         assert total(daemon, 'worker_restarts_total{worker="1"') == 0
 
 
