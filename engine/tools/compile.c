@@ -17,7 +17,7 @@
 static const char usage[] =
     "compile --arch ARCH (--all | --model DIR [--version N]) [--cache DIR]\n"
     "        [--tune-table FILE --device NAME] [--compiler FILE] [--texts DIR]\n"
-    "        [--threads N] [--check]\n"
+    "        [--threads N] [--check] [--binaries DIR]\n"
     "\n"
     "  --arch      sm_80, sm_86, sm_89, sm_90a, sm_100; gfx90a, gfx942, gfx1100, "
     "gfx1200\n"
@@ -27,11 +27,13 @@ static const char usage[] =
     "              (\"NVIDIA H200\")\n"
     "  --cache     directory to fill (voxeld serve --kernel-cache); none = compile only\n"
     "  --check     fail if a kernel spills registers although it must not\n"
+    "  --binaries  directory that gets each binary as a file that disassemblers read,\n"
+    "              named by kernel, type and tile\n"
     "  --compiler  libnvrtc, or for gfx... clang (19 or newer) or libhiprtc; none = "
     "search\n";
 
 struct compile {
-    const char *arch, *model, *cache, *compiler, *texts, *table, *device;
+    const char *arch, *model, *cache, *compiler, *texts, *table, *device, *binaries;
     i64 version, threads;
     bool all, check;
     const struct vx_caps *caps;
@@ -67,6 +69,7 @@ static bool parse(int count, char **arguments, struct compile *compile)
         {"--threads", &threads},
         {"--tune-table", &compile->table},
         {"--device", &compile->device},
+        {"--binaries", &compile->binaries},
     };
     count = take_switch(count, arguments, "--all", &compile->all);
     count = take_switch(count, arguments, "--check", &compile->check);
@@ -188,9 +191,10 @@ static vx_status run(struct compile *compile, struct vx_why *why)
     }
     vx_print("%d kernels for %s, %.1f MB, %.1f s\n", compile->count, compile->arch,
              (f64)bytes / 1e6, (f64)(vx_clock_ns() - begin_ns) / 1e9);
-    if (!compile->check || !strcmp(compile->arch, "fake")) return VX_OK;
     const struct vx_compiled compiled = {compile->jit, compile->arch, compile->caps,
                                          compile->wanted, compile->count};
+    if (compile->binaries) VX_TRY(vx_compiled_write(&compiled, compile->binaries, why));
+    if (!compile->check || !strcmp(compile->arch, "fake")) return VX_OK;
     return vx_compiled_check(&compiled, why);
 }
 

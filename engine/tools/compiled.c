@@ -5,11 +5,13 @@
 #include "engine/gpu/jit/amd_note.h"
 #include "engine/gpu/jit/jit_amd.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WRONG_BYTES 160
+#define PATH_BYTES  4096
 
 /* --- NVIDIA --- */
 
@@ -125,5 +127,54 @@ vx_status vx_compiled_check(const struct vx_compiled *compiled, struct vx_why *w
                   "%d of %d kernels spill registers although they must not, or pass a "
                   "limit",
                   count, compiled->count);
+    return VX_OK;
+}
+
+/* --- the binaries --- */
+
+/* "conv_masked-fp16-64-32.bin": kernel, type, and the values of the tile's macros. */
+static bool binary_path(const char *directory, const struct vx_jit_wanted *wanted,
+                        char path[PATH_BYTES])
+{
+    static const char *const types[] = {
+        "", "-fp32", "-fp16", "-bf16", "-tf32",
+    };
+    const struct vx_kernel_spec *spec = wanted->spec;
+    int at = snprintf(path, PATH_BYTES, "%s/%s%s", directory, spec->name,
+                      types[wanted->type]);
+    for (i32 i = 0; i < spec->macros_count && at < PATH_BYTES; i++)
+        at += snprintf(path + at, (size_t)(PATH_BYTES - at), "-%d",
+                       wanted->tile->values[i]);
+    if (at < PATH_BYTES)
+        at += snprintf(path + at, (size_t)(PATH_BYTES - at), ".bin");
+    return at < PATH_BYTES;
+}
+
+static vx_status write_binary(const char *path, const struct vx_jit_image *image,
+                              struct vx_why *why)
+{
+    FILE *file = fopen(path, "wb");
+    VX_ENSURE_WHY(file, why, FAILED_PRECONDITION, "cannot write a binary", "%s: %s", path,
+                  strerror(errno));
+    bool whole = fwrite(image->data, 1, image->bytes, file) == image->bytes;
+    whole = !fclose(file) && whole;
+    VX_ENSURE_WHY(whole, why, FAILED_PRECONDITION, "cannot write a binary", "%s: %s", path,
+                  strerror(errno));
+    return VX_OK;
+}
+
+vx_status vx_compiled_write(const struct vx_compiled *compiled, const char *directory,
+                            struct vx_why *why)
+{
+    char path[PATH_BYTES];
+    for (i32 i = 0; i < compiled->count; i++) {
+        struct vx_jit_image image;
+        VX_TRY(vx_jit_get(compiled->jit, &compiled->wanted[i], why, &image));
+        VX_ENSURE_WHY(binary_path(directory, &compiled->wanted[i], path), why,
+                      INVALID_ARGUMENT, "the path is too long",
+                      "%s: expected fewer than %d characters with a file's name", directory,
+                      PATH_BYTES);
+        VX_TRY(write_binary(path, &image, why));
+    }
     return VX_OK;
 }

@@ -27,5 +27,8 @@ struct vx_compiled {
 };
 VX_MUST_USE vx_status vx_compiled_check(const struct vx_compiled *compiled,
                                         struct vx_why *why);
+/* Writes each binary into a file of a directory that is there, to disassemble it. */
+VX_MUST_USE vx_status vx_compiled_write(const struct vx_compiled *compiled,
+                                        const char *directory, struct vx_why *why);
 
 #endif

@@ -42,14 +42,17 @@ endif()
 vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
   SOURCES tests/support/jit_rig.c)
 
-# Every kernel with every type and tile for every architecture: it compiles, and spills no
-# registers where its spec says so. Needs NVRTC, or clang 19 for AMD; no GPU.
+# Every kernel with every type and tile for every architecture: it compiles, spills no registers
+# where its spec says so, and AMD's multiply with matrix instructions. Needs NVRTC, or clang 19 and
+# llvm-objdump 19 for AMD; no GPU.
 if(NOT VX_SANITIZE)
-  # Most of a minute of a core each. Hopper's, which has the most kernels and tiles, and MI300X's are in every
-  # run; the others are the same sources for other chips: `tests/run --all`.
+  # Most of a minute of both cores each. Hopper's, which has the most kernels and tiles, is in every run; the
+  # other chips of NVIDIA are the same sources for other chips: `tests/run slow`. AMD's have a stage of their own.
   foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100 gfx90a gfx942 gfx1100 gfx1200)
     set(labels jit)
-    if(NOT arch MATCHES "^(sm_90a|gfx942)$")
+    if(arch MATCHES "^gfx")
+      list(APPEND labels chips)
+    elseif(NOT arch STREQUAL "sm_90a")
       list(APPEND labels slow)
     endif()
     vx_script_test(NAME compile_${arch} LABELS ${labels} SECONDS 50 BUSY
