@@ -366,8 +366,8 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
     if (args.sorts) sort = args.sorts[vx_block_x()];
     int32_t *tiles = sort.tiles[0];
     VX_UNROLL /* an index that is not known would put the array into memory */
-    for (int32_t k = 1; k < VX_ORDER_TILES_KINDS; k++)
-        if (k == kind) tiles = sort.tiles[k];
+        for (int32_t k = 1; k < VX_ORDER_TILES_KINDS; k++) if (k == kind) tiles =
+            sort.tiles[k];
     int64_t count = vx_order_tiles_count(sort.n, sort.groups, kind);
     uint32_t bin = vx_thread();
     if (bin < VX_ORDER_TILES_BINS) counts[bin] = 0;

@@ -61,7 +61,7 @@ static void check_limits(const struct vx_compiled *compiled,
     if (kernel->lds_bytes + shared > compiled->caps->shared_block)
         (void)snprintf(
             wrong, WRONG_BYTES, "needs %lld bytes of shared memory, a block has %d",
-            (long long)(kernel->lds_bytes + shared), compiled->caps->shared_block);
+            (long long)kernel->lds_bytes + shared, compiled->caps->shared_block);
     else if (kernel->threads_max < threads)
         (void)snprintf(wrong, WRONG_BYTES, "is built for %lld threads, not for %lld",
                        (long long)kernel->threads_max, (long long)threads);
@@ -140,13 +140,12 @@ static bool binary_path(const char *directory, const struct vx_jit_wanted *wante
         "", "-fp32", "-fp16", "-bf16", "-tf32",
     };
     const struct vx_kernel_spec *spec = wanted->spec;
-    int at = snprintf(path, PATH_BYTES, "%s/%s%s", directory, spec->name,
-                      types[wanted->type]);
+    int at =
+        snprintf(path, PATH_BYTES, "%s/%s%s", directory, spec->name, types[wanted->type]);
     for (i32 i = 0; i < spec->macros_count && at < PATH_BYTES; i++)
         at += snprintf(path + at, (size_t)(PATH_BYTES - at), "-%d",
                        wanted->tile->values[i]);
-    if (at < PATH_BYTES)
-        at += snprintf(path + at, (size_t)(PATH_BYTES - at), ".bin");
+    if (at < PATH_BYTES) at += snprintf(path + at, (size_t)(PATH_BYTES - at), ".bin");
     return at < PATH_BYTES;
 }
 
@@ -158,8 +157,8 @@ static vx_status write_binary(const char *path, const struct vx_jit_image *image
                   strerror(errno));
     bool whole = fwrite(image->data, 1, image->bytes, file) == image->bytes;
     whole = !fclose(file) && whole;
-    VX_ENSURE_WHY(whole, why, FAILED_PRECONDITION, "cannot write a binary", "%s: %s", path,
-                  strerror(errno));
+    VX_ENSURE_WHY(whole, why, FAILED_PRECONDITION, "cannot write a binary", "%s: %s",
+                  path, strerror(errno));
     return VX_OK;
 }
 
@@ -172,8 +171,8 @@ vx_status vx_compiled_write(const struct vx_compiled *compiled, const char *dire
         VX_TRY(vx_jit_get(compiled->jit, &compiled->wanted[i], why, &image));
         VX_ENSURE_WHY(binary_path(directory, &compiled->wanted[i], path), why,
                       INVALID_ARGUMENT, "the path is too long",
-                      "%s: expected fewer than %d characters with a file's name", directory,
-                      PATH_BYTES);
+                      "%s: expected fewer than %d characters with a file's name",
+                      directory, PATH_BYTES);
         VX_TRY(write_binary(path, &image, why));
     }
     return VX_OK;

@@ -277,12 +277,9 @@ int main(int argc, char **argv)
 {
     struct vx_rig_wanted wanted = {.size = VX_RIG_FULL};
     const struct vx_flag flags[] = {
-        {"--device", &wanted.device.device},
-        {"--cache", &wanted.device.cache},
-        {"--driver", &wanted.device.driver},
-        {"--compiler", &wanted.device.compiler},
-        {"--texts", &wanted.device.texts},
-        {"--seed", &wanted.seed},
+        {"--device", &wanted.device.device}, {"--cache", &wanted.device.cache},
+        {"--driver", &wanted.device.driver}, {"--compiler", &wanted.device.compiler},
+        {"--texts", &wanted.device.texts},   {"--seed", &wanted.seed},
     };
     struct vx_why why = {""};
     struct vx_rig *rig;

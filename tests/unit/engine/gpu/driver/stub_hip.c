@@ -42,7 +42,10 @@ int hipDeviceGet(int *device, int index)
 }
 int hipDeviceGetName(char *name, int bytes, int device)
 {
-    (void)snprintf(name, (size_t)bytes, stub_hip.nameless ? "" : "AMD stub %d", device);
+    if (stub_hip.nameless)
+        name[0] = '\0';
+    else
+        (void)snprintf(name, (size_t)bytes, "AMD stub %d", device);
     return 0;
 }
 int hipDeviceGetAttribute(int *value, int attribute, int device)
