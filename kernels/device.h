@@ -1,13 +1,29 @@
 /* device - blocks, waves, atomics and 16-bit numbers, for every vendor.
  *
  * Device code is the common subset of C and C++: no templates, no vendor headers, sizes
- * as macros with defaults, one struct of arguments by value.  All that differs between
- * vendors is in this file, in math.cuh (exp, erf, ...) and in matrix.cuh (matrix
- * instructions, copies): each function stands there once for each vendor, with the same
- * contract.  Only this file and both.h look at a compiler's own macros; other texts test
- * VX_CUDA at most.  Every .cu and .cuh includes it, host code never does.  Block sizes are macros too (VX_THREADS and
- * the like): a kernel never asks for blockDim or gridDim, because on AMD those are
- * hidden arguments.
+ * as macros with defaults, one struct of arguments by value.  Every .cu and .cuh includes
+ * this file, host code never does.  Only this file, both.h and matrix.cuh look at a
+ * compiler's own macros; other texts test VX_CUDA at most.
+ *
+ * All that differs between vendors.  A function stands once for each, with one contract:
+ *
+ *   what                   NVIDIA                AMD                         where
+ *   lanes of a wave        32                    64 up to gfx9, then 32      here
+ *   threads of a block     launch bounds         that number, no other       here
+ *   barrier of a block     __syncthreads         s_barrier and fences        here
+ *   barrier of a wave      __syncwarp            a fence: they go together   here
+ *   shuffles, ballots      with a mask of lanes  ds_bpermute, ballot         here
+ *   atomics                atomicAdd and others  __hip_atomic_..., relaxed   here
+ *   bits, 16-bit numbers   intrinsics, PTX       clang's builtins, _Float16  here
+ *   exp, erf, tanh, log1p  CUDA's                ours                        math.cuh
+ *   products of a tile     mma 16x8, wgmma       MFMA, WMMA 16x16, or fma    matrix.cuh
+ *   copies into shared     cp.async, TMA         through registers           matrix.cuh
+ *   stages of a tile       several in flight     one loaded, one used        tile_walk.cuh
+ *   VX_MULTIPLY of a tile  0 to 2                3 to 5                      06's spec
+ *
+ * Only on NVIDIA: stage_async, tile_wgmma_sm90, stream_sm90, and 33_mlp, which Hopper's
+ * copies carry; without it three other kernels do the same.  A kernel never asks for
+ * blockDim or gridDim, because on AMD those are hidden arguments.
  *
  * Owner    -
  * Thread   device code.

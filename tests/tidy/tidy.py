@@ -7,8 +7,7 @@
     python3 tests/tidy/tidy.py --rules       prints every rule and its reason
     python3 tests/tidy/tidy.py --format      rewrites C sources with clang-format
 
-A rule is a row in rules.py, comment_rules.py, test_rules.py or tree_rules.py: what it reads, why
-it is there, and samples.
+A rule is a row in a list of *rules.py: what it reads, why it is there, and samples.
 """
 
 import os
@@ -18,11 +17,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comment_rules import RULES as COMMENT_RULES  # noqa: E402
+from kernel_rules import RULES as KERNEL_RULES  # noqa: E402
 from rules import RULES as SOURCE_RULES  # noqa: E402
 from test_rules import RULES as TEST_RULES  # noqa: E402
 from tree_rules import CLANG_FORMAT, RULES as TREE_RULES  # noqa: E402
 
-FILE_RULES = SOURCE_RULES + COMMENT_RULES + TEST_RULES
+FILE_RULES = SOURCE_RULES + COMMENT_RULES + KERNEL_RULES + TEST_RULES
 TREE = pathlib.Path(__file__).resolve().parents[2]
 OUTSIDE = {".git", ".carry", "build", "__pycache__", ".pytest_cache", ".cache", "shared"}
 BINARY = {".png", ".safetensors", ".ply", ".npy", ".npz", ".gz", ".pyc", ".ico", ".jpg", ".bin"}
