@@ -18,7 +18,7 @@
  *   exp, erf, tanh, log1p  CUDA's                ours                        math.cuh
  *   products of a tile     mma 16x8, wgmma       MFMA, WMMA 16x16, or fma    matrix.cuh
  *   copies into shared     cp.async, TMA         through registers           matrix.cuh
- *   stages of a tile       several in flight     one loaded, one used        tile_walk.cuh
+ *   stages of a tile       several in flight     one loaded, one used        tile_walk
  *   VX_MULTIPLY of a tile  0 to 2                3 to 5                      06's spec
  *
  * Only on NVIDIA: stage_async, tile_wgmma_sm90, stream_sm90, and 33_mlp, which Hopper's

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """test_container - builds deploy/Dockerfile for real and serves a request from the image.
 
-No registry is asked: debian:12-slim is stood in by a bootstrap of the same release, and NVIDIA's
-image by that plus the NVRTC of this machine (or an empty library).  So the Dockerfile is proved,
-not other people's base images.  Exit code 77 is a skip: no root, no tools, or no containers here.
+No registry is asked: debian:12-slim is stood in by a bootstrap of the same release, NVIDIA's image
+by that plus the NVRTC of this machine (or an empty library), and AMD's by that plus empty
+libraries.  So the Dockerfile is proved, not other people's base images.  Exit code 77
+is a skip: no root, no tools, or no containers here.
 
     python3 tests/deploy/test_container.py          (VOXEL=build/release/bin/voxel for the request)
 
@@ -27,6 +28,9 @@ WORK = TREE / "build" / "container"
 BASE_TAR = WORK / "debian-12.tar"
 BASE = "localhost/standin/debian:12-slim"
 CUDA_BASE = "localhost/standin/cuda:runtime"
+ROCM_BASE = "localhost/standin/rocm:dev"
+ROCM_LIBRARIES = ("libamdhip64.so.6", "libhsa-runtime64.so.1", "libamd_comgr.so.3",
+                  "libhiprtc.so.6", "libhiprtc-builtins.so.6", "librocprofiler-register.so.0")
 TOOLS = ("buildah", "podman", "runc", "mmdebstrap")
 # For everything, and twenty times what it takes on two quiet cores: CTest's limit
 # (VX_HANG_SECONDS) is later, and then nobody cleans up.
@@ -140,21 +144,30 @@ def make_cuda_base():
     for library in real:
         shutil.copy2(library, folder / library.name, follow_symlinks=False)
     if not real:
-        for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13"):
-            run(
-                "gcc",
-                "-shared",
-                f"-Wl,-soname,{name}",
-                "-o",
-                folder / name,
-                "-x",
-                "c",
-                "/dev/null",
-            )
-    recipe = WORK / "cuda" / "Dockerfile"
-    recipe.write_text(f"FROM {BASE}\nCOPY usr /usr\n")
-    run("buildah", "bud", "--pull-never", "-f", recipe, "-t", CUDA_BASE, WORK / "cuda")
+        make_empty(folder, ("libnvrtc.so.13", "libnvrtc-builtins.so.13"))
+    make_over_base(WORK / "cuda", "usr", CUDA_BASE)
     return kind
+
+
+def make_rocm_base():
+    """The base with the names of the libraries that the rocm target takes from AMD's image."""
+    shutil.rmtree(WORK / "rocm", ignore_errors=True)
+    folder = WORK / "rocm" / "opt" / "rocm" / "lib"
+    folder.mkdir(parents=True)
+    make_empty(folder, ROCM_LIBRARIES)
+    make_over_base(WORK / "rocm", "opt", ROCM_BASE)
+
+
+def make_empty(folder, names):
+    """Libraries with a name and nothing in them."""
+    for name in names:
+        run("gcc", "-shared", f"-Wl,-soname,{name}", "-o", folder / name, "-x", "c", "/dev/null")
+
+
+def make_over_base(work, folder, tag):
+    recipe = work / "Dockerfile"
+    recipe.write_text(f"FROM {BASE}\nCOPY {folder} /{folder}\n")
+    run("buildah", "bud", "--pull-never", "-f", recipe, "-t", tag, work)
 
 
 def prepare():
@@ -201,7 +214,7 @@ def remove_storage():
         )
     for mount in sorted(mounts_below(WORK), reverse=True):
         subprocess.run(["umount", "--lazy", mount], check=False)
-    for name in ("storage", "run", "tmp", "networks", "cuda"):
+    for name in ("storage", "run", "tmp", "networks", "cuda", "rocm"):
         shutil.rmtree(WORK / name, ignore_errors=True)
 
 
@@ -210,7 +223,7 @@ def mounts_below(folder):
     return [line.split()[1] for line in lines if line.split()[1].startswith(f"{folder}/")]
 
 
-def build(target):
+def build(target, *arguments):
     say(f"building target {target}")
     tag = f"localhost/voxeld:{target}"
     run(
@@ -226,6 +239,9 @@ def build(target):
         f"BASE={BASE}",
         "--build-arg",
         f"CUDA_BASE={CUDA_BASE}",
+        "--build-arg",
+        f"ROCM_BASE={ROCM_BASE}",
+        *arguments,
         "--target",
         target,
         "-f",
@@ -339,11 +355,30 @@ def check_compose():
     if not tools:
         print("SKIPPED: compose.yaml not checked: no docker-compose and no docker compose here")
         return
-    command = [*tools[0], "-f", "deploy/compose.yaml", "--profile", "cuda", "config"]
+    command = [*tools[0], "-f", "deploy/compose.yaml", "--profile", "cuda", "--profile", "rocm",
+               "config"]
     run(*command)
     named = set(run(*command, "--services").stdout.split())
-    expect(named == {"voxeld", "voxeld-cuda"}, f"compose names {sorted(named)}")
+    expect(named == {"voxeld", "voxeld-cuda", "voxeld-rocm"}, f"compose names {sorted(named)}")
     say("compose.yaml is valid")
+
+
+def check_rocm():
+    """The image of AMD's libraries, with kernels that were compiled without a GPU."""
+    make_rocm_base()
+    rocm = build("rocm", "--build-arg", "ARCHS=gfx942")
+    check_image(rocm)
+    listed = run("podman", "run", "--rm", "--entrypoint", "sh", rocm, "-c",
+                 "/sbin/ldconfig -p; ls /var/cache/voxeld/kernels").stdout
+    expect("libamdhip64.so" in listed, "the rocm image has no HIP in the loader's cache")
+    kernels = [line for line in listed.splitlines() if line.endswith(".kernel")]
+    expect(len(kernels) > 5, f"expected the demo's kernels in the rocm image, got {len(kernels)}")
+    say(f"the rocm image has {len(kernels)} kernels for gfx942")
+    name, _, _ = start(rocm)
+    said = run("podman", "logs", name)
+    expect("the HIP driver has no function hipInit" in said.stdout + said.stderr,
+           "the daemon does not say why it found no AMD GPU")
+    check_stops(name)
 
 
 def main():
@@ -367,6 +402,7 @@ def main():
         )
         name, grpc, http = start(cuda)
         check_stops(name)
+        check_rocm()
     except (Failed, subprocess.TimeoutExpired) as why:
         print(f"FAILED: {why}")
         return 1

@@ -107,12 +107,10 @@ struct job {
     int options_count;
 };
 
-static int compile(const struct hiprtc *call, const struct job *job)
+static int compile_texts(const struct hiprtc *call, const struct job *job,
+                         const char *const *texts)
 {
-    const char *texts[VX_JIT_TEXTS_MAX];
     void *program = NULL;
-    for (int i = 0; i < job->count; i++)
-        if (!(texts[i] = file_read(job->names[i]))) return 1;
     int code = call->open(&program, texts[0], job->names[0], job->count - 1, texts + 1,
                           job->names + 1);
     if (!code) code = call->run(program, job->options_count, job->options);
@@ -120,6 +118,16 @@ static int compile(const struct hiprtc *call, const struct job *job)
     if (!code) return write_code(call, program, job->out);
     vx_print_error("error: hipRTC: error %d\n", code);
     return 1;
+}
+
+static int compile(const struct hiprtc *call, const struct job *job)
+{
+    const char *texts[VX_JIT_TEXTS_MAX];
+    int read = 0;
+    while (read < job->count && (texts[read] = file_read(job->names[read]))) read++;
+    int code = read == job->count ? compile_texts(call, job, texts) : 1;
+    for (int i = 0; i < read; i++) vx_free((void *)texts[i]);
+    return code;
 }
 
 static int print_version(const struct hiprtc *call)
@@ -130,7 +138,7 @@ static int print_version(const struct hiprtc *call)
     return 0;
 }
 
-/* The child ends soon: nothing is freed. */
+/* The child ends soon: the library stays open. */
 int vx_hiprtc_main(int count, char **arguments)
 {
     struct hiprtc call;
