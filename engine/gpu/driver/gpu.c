@@ -407,7 +407,9 @@ static vx_status import_open(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTE
     if (code == VX_CODE_OK || code == VX_CODE_UNAVAILABLE ||
         code == VX_CODE_RESOURCE_EXHAUSTED)
         return status;
-    VX_FAIL(INVALID_ARGUMENT, "the handle names no memory of this device");
+    const struct vx_why said = *why;
+    VX_FAIL_WHY(why, INVALID_ARGUMENT, "the handle names no memory of this device",
+                "the handle names no memory of this device: %s", said.text);
 }
 
 vx_status vx_gpu_import(struct vx_gpu *gpu, const u8 handle[VX_GPU_IPC_BYTES],
