@@ -107,10 +107,8 @@ struct vx_conv_device_args {
 #define VX_CONV_WALK 28
 /* V of the largest kernel, 343, rounded up. */
 #define VX_CONV_OFFSETS 344
-/* Bytes of what a tile that streams has behind its stages: barriers; a slab for each of
- * eight warps. */
-#define VX_STREAM_SLABS_BYTES (8 * 16 * 40 * 4)
-#define VX_STREAM_MORE_BYTES  (256 + VX_STREAM_SLABS_BYTES)
+/* Bytes of what a tile that streams has behind its stages: barriers. */
+#define VX_STREAM_MORE_BYTES 256
 /* Bytes of struct tile_memory (conv_tile.cuh) for tiles of `n_` rows: row numbers, neighbour
  * rows, the list of present offsets, three counts. */
 #define VX_CONV_MEMORY_BYTES(n_)                                                         \

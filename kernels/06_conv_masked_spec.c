@@ -34,9 +34,9 @@ static const struct vx_tile tiles[] = {
     /* streams: eight warps multiply and four fetch */
     {{128, 256, 64, 4, 12, 1, 2, 1}},
     {{256, 128, 64, 4, 12, 1, 2, 1}},
-    {{128, 128, 64, 6, 12, 1, 2, 1}},
+    {{128, 128, 64, 7, 12, 1, 2, 1}},
     {{256, 64, 64, 5, 12, 1, 2, 1}},
-    {{128, 64, 64, 8, 12, 1, 2, 1}},
+    {{128, 64, 64, 9, 12, 1, 2, 1}},
     /* without wgmma */
     {{128, 256, 64, 3, 2, 4, 0, 1}},
     {{128, 128, 64, 4, 2, 4, 0, 1}},
@@ -100,8 +100,8 @@ static int32_t threads(const struct vx_tile *tile)
     return lanes * tile->values[WARPS_N] * tile->values[WARPS_CO];
 }
 
-/* The stages; at the end the sums take their place, or behind them lie barriers and
- * slabs. */
+/* The stages; at the end the sums take their place, or behind them lie
+ * barriers. */
 static int32_t shared(const struct vx_tile *tile, enum vx_number type)
 {
     const int32_t *t = tile->values;

@@ -35,8 +35,7 @@ static int32_t shared(const struct vx_tile *tile, enum vx_number type)
     const int32_t up = t[CI] / 64 * VX_MLP_HIDDEN * LINE, down = t[CO] * LINE;
     (void)type;
     return t[CI] / 64 * VX_MLP_ROWS * LINE + t[STAGES] * (up > down ? up : down) +
-           VX_STREAM_SLABS_BYTES + VX_MLP_ROWS * NORM + BARRIERS +
-           VX_MLP_HIDDEN_MAX * (int32_t)sizeof(float);
+           VX_MLP_ROWS * NORM + BARRIERS + VX_MLP_HIDDEN_MAX * (int32_t)sizeof(float);
 }
 
 static bool fits(const struct vx_tile *tile, enum vx_number type,

@@ -76,6 +76,8 @@ VX_DEVICE void vx_store_shared4(uint32_t address, struct vx_words4 words)
 /* A group of lanes has a row, a lane 8 channels of it, as in layer norm.  A warp takes
  * batches of rows, 8 for each group, the same of every tile: it waits for no other one. */
 #define BATCH 8
+static_assert(VX_MLP_ROWS % BATCH == 0 && BATCH == 8,
+              "a batch begins at a multiple of 8");
 
 struct feed {
     const struct vx_layer_norm_device_args *args;
@@ -99,11 +101,12 @@ VX_DEVICE struct feed feed_of(const struct mlp *mlp, uint32_t warp, char *shared
     return feed;
 }
 
+/* Where this lane's vector of row i of a batch lies.  A batch begins at a multiple of 8. */
 VX_DEVICE uint32_t feed_place(const struct mlp *mlp, const struct feed *feed,
-                              uint32_t row)
+                              uint32_t first, uint32_t i)
 {
-    return mlp->rows + feed->vector / 8 * PANEL_BYTES + row * LINE +
-           (((feed->vector ^ row) & 7u) << 4);
+    return mlp->rows + feed->vector / 8 * PANEL_BYTES + (first + i) * LINE +
+           (((feed->vector ^ i) & 7u) << 4);
 }
 
 /* Vectors from a row to the next. */
@@ -204,7 +207,7 @@ VX_DEVICE void rows_send(const struct mlp *mlp, const struct feed *feed, int64_t
                 const uint32_t row = first + i;
                 const int64_t at = tile_row + row;
                 const int64_t from = at < feed->args->n ? at * feed_stride(feed) : 0;
-                vx_copy_async(feed_place(mlp, feed, row), in + from,
+                vx_copy_async(feed_place(mlp, feed, first, i), in + from,
                               present && at < feed->args->n);
             }
     vx_copy_commit();
@@ -221,7 +224,7 @@ VX_DEVICE void rows_norm(const struct mlp *mlp, const struct feed *feed)
     for (uint32_t first = feed->first; first < VX_MLP_ROWS; first += feed->step)
 #pragma unroll 4
         for (uint32_t i = 0; i < BATCH; i++) {
-            const uint32_t place = feed_place(mlp, feed, first + i);
+            const uint32_t place = feed_place(mlp, feed, first, i);
             vx_store_shared4(place, norm_apply(feed->args, vx_load_shared4(place),
                                                channel, feed->norms[first + i], &affine));
         }

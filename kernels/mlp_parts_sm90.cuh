@@ -32,15 +32,13 @@
 #define PANEL_BYTES  (VX_MLP_ROWS * LINE) /* of 64 channels of a tile's rows */
 #define ROWS_BYTES   (BLOCKS_IN * PANEL_BYTES)
 #define RING_AT      ROWS_BYTES
-#define SLABS_AT     (RING_AT + VX_STAGES * RING_BYTES)
-#define NORMS_AT     (SLABS_AT + VX_STREAM_SLABS_BYTES)
+#define NORMS_AT     (RING_AT + VX_STAGES * RING_BYTES)
 #define BARRIERS_AT  (NORMS_AT + VX_MLP_ROWS * 8)
 #define BIASES_AT    (BARRIERS_AT + 256) /* of the hidden columns */
 #define HIDDEN_SUMS  (VX_MLP_HIDDEN / 2) /* of a thread */
 
 #define NORM_WARPS 3
 
-static_assert(SLAB_WORDS * 4 * 8 == VX_STREAM_SLABS_BYTES, "room");
 static_assert(VX_LAYER_NORM_UNIT == VX_LANES, "a lane of layer norm has one vector");
 
 struct mlp {

@@ -1,8 +1,8 @@
 /* mlp_sm90 - the warps of 33_mlp: one sends for weights, three normalise rows, eight multiply.
  *
  * In shared memory lie the rows of a tile, blocks of 64 channels one behind the other, then
- * the ring of weights, slabs for the end of a tile, barriers.  The rows of the next tile
- * come while the last products of a tile run and its end is stored.
+ * the ring of weights and barriers.  The rows of the next tile come while the last products
+ * of a tile run and its end is stored.
  *
  * Measured (H200, 64,160 rows, 256 to 1024 to 256 channels): the rows of two tiles beside a
  * ring of three stages were no faster than those of one beside four, 167 and 163 us without
@@ -191,7 +191,6 @@ VX_DEVICE void mlp_multiply(struct mlp *mlp, char *shared)
 {
     const struct vx_conv_device_args *down = &mlp->args->down;
     const uint32_t warp = vx_shuffle(vx_thread() / 32 - 4, 0);
-    float *slab = (float *)(shared + SLABS_AT) + warp * SLAB_WORDS;
     struct multiply it;
     it.group = warp / 4;
     it.held = -1;
@@ -201,12 +200,15 @@ VX_DEVICE void mlp_multiply(struct mlp *mlp, char *shared)
         const struct stream_tile tile = {(int64_t)mlp_tile(mlp, round) * VX_MLP_ROWS, 0,
                                          0};
         struct tile_about about;
-        about.rows[0] = row_at(down, &tile, tile.first_row + warp * 16 + vx_lane() % 16);
+        uint32_t
+            lane; /* asked for in each round: no register could keep the row's place */
+        asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+        about.rows[0] = row_at(down, &tile, tile.first_row + warp * 16 + lane % 16);
 #pragma unroll
         for (int i = 0; i < SUMS; i++) it.sums[0][i] = 0.0f;
         vx_mbarrier_wait(mlp->rows_full, round & 1u);
         tile_multiply(mlp, it.group, it.sums[0]);
-        tile_store(down, &tile, &about, &it, slab);
+        tile_store(down, &tile, &about, &it);
     }
 }
 

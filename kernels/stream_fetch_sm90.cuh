@@ -28,7 +28,9 @@ struct fetch {
     int32_t word;
     uint32_t all, own; /* of the tile; of the 64 rows that this warp fetches for */
     int32_t rows[HELD];
-    uint32_t next_all, next_own;
+    uint32_t next_entry,
+        later_entry; /* of the list: of the next tile, the one behind it */
+    uint32_t next_words;
     int32_t next_rows[HELD];
 };
 
@@ -37,17 +39,12 @@ VX_DEVICE uint32_t warp_of_group(void)
     return vx_shuffle(vx_thread() / 32 % 4, 0);
 }
 
-VX_DEVICE void fetch_masks(const struct stream *stream, const struct stream_tile *tile,
-                           int32_t word, uint32_t *all, uint32_t *own)
+VX_DEVICE void fetch_masks(uint32_t words, struct fetch *fetch)
 {
-    *all = 0;
-    *own = 0;
+    fetch->all = 0;
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        uint32_t bits = rows_word(stream, tile, g, word);
-        *all |= bits;
-        if (g == (int)(warp_of_group() * WARP_ROWS / 64)) *own = bits;
-    }
+    for (uint32_t g = 0; g < GROUPS; g++) fetch->all |= words_join(words, g);
+    fetch->own = words_join(words, warp_of_group() * WARP_ROWS / 64);
 }
 
 /* Loads what the next tile begins with. */
@@ -55,10 +52,11 @@ VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 {
     const struct vx_conv_device_args *args = stream->args;
     uint32_t index = index_at(args, fetch->round);
+    fetch->next_entry = fetch->later_entry;
+    fetch->later_entry = entry_at(stream, index_at(args, fetch->round + 1));
     if (index >= stream->count) return;
-    struct stream_tile tile = tile_at(stream, index);
-    fetch_masks(stream, &tile, word_first(stream, &tile), &fetch->next_all,
-                &fetch->next_own);
+    struct stream_tile tile = tile_at(stream, index, fetch->next_entry);
+    fetch->next_words = words_load(stream, &tile, word_first(stream, &tile));
 #pragma unroll
     for (int i = 0; i < HELD; i++)
         fetch->next_rows[i] =
@@ -72,10 +70,9 @@ VX_DEVICE void fetch_enter(const struct stream *stream, struct fetch *fetch)
     const struct vx_conv_device_args *args = stream->args;
     fetch->index = index_at(args, fetch->round++);
     if (fetch->index >= stream->count) return;
-    fetch->tile = tile_at(stream, fetch->index);
+    fetch->tile = tile_at(stream, fetch->index, fetch->next_entry);
     fetch->word = word_first(stream, &fetch->tile);
-    fetch->all = fetch->next_all;
-    fetch->own = fetch->next_own;
+    fetch_masks(fetch->next_words, fetch);
 #pragma unroll
     for (int i = 0; i < HELD; i++) fetch->rows[i] = fetch->next_rows[i];
     fetch_ahead(stream, fetch);
@@ -87,7 +84,7 @@ VX_DEVICE int fetch_seek(const struct stream *stream, struct fetch *fetch)
     while (!fetch->all) {
         if (fetch->word < word_last(stream, &fetch->tile)) {
             fetch->word++;
-            fetch_masks(stream, &fetch->tile, fetch->word, &fetch->all, &fetch->own);
+            fetch_masks(words_load(stream, &fetch->tile, fetch->word), fetch);
         } else {
             fetch_enter(stream, fetch);
             if (fetch->index >= stream->count) return 0;
@@ -112,72 +109,83 @@ VX_DEVICE void fetch_neighbours(const struct vx_conv_device_args *args,
 
 /* One offset of a tile as the fetching warps carry it out. */
 struct fetch_step {
-    int32_t offset, first_column;
-    int mine;              /* the warp's rows have the offset */
-    uint32_t from[COPIES]; /* where this lane's chunk of a row begins, in 16 bytes */
-    uint32_t there;        /* bit i: it exists */
+    const char *weights; /* of the first 64 channels; columns lie side by side */
+    uint32_t weights_bytes;
+    int mine; /* the warp's rows have the offset */
+    /* Where this lane's row begins, in 16 bytes; -1 = it is missing. */
+    int32_t from[COPIES];
 };
 
 VX_DEVICE void step_make(const struct vx_conv_device_args *args,
                          const struct fetch *fetch, const int32_t neighbours[HELD],
                          struct fetch_step *step)
 {
-    int32_t bit = vx_lowest_bit(fetch->all);
-    step->offset = fetch->word * 32 + bit;
-    step->first_column = fetch->tile.first_column;
+    int32_t bit = vx_lowest_bit(fetch->all), from[HELD];
+    int32_t columns = args->co - fetch->tile.first_column;
+    if (columns > VX_TILE_CO) columns = VX_TILE_CO;
+    step->weights_bytes = (uint32_t)columns * LINE;
+    step->weights = (const char *)args->tiled + ((int64_t)(fetch->word * 32 + bit) *
+                                                     ((args->ci + 63) / 64) * args->co +
+                                                 fetch->tile.first_column) *
+                                                    LINE;
     step->mine = (int)(fetch->own >> bit & 1u);
-    step->there = 0;
 #pragma unroll
-    for (int i = 0; i < COPIES; i++) {
-        int32_t row = (int32_t)vx_shuffle((uint32_t)neighbours[i / 8],
-                                          ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
-        step->from[i] = vx_lane() % 8;
-        if (row < 0) continue;
-        step->from[i] += (uint32_t)row * ((uint32_t)args->in_stride / 8);
-        step->there |= 1u << i;
-    }
+    for (int i = 0; i < HELD; i++)
+        from[i] = neighbours[i] < 0 ? -1 : neighbours[i] * (args->in_stride / 8);
+#pragma unroll
+    for (int i = 0; i < COPIES; i++)
+        step->from[i] = (int32_t)vx_shuffle((uint32_t)from[i / 8],
+                                            ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
 }
 
 /* Sends for the weights of 64 channels of an offset; one thread. */
-VX_DEVICE void weights_send(const struct vx_conv_device_args *args,
-                            const struct fetch_step *step, int32_t channel,
+VX_DEVICE void weights_send(const struct fetch_step *step, const char *from,
                             const struct ring *ring)
 {
     uint32_t full = ring->full + 8 * ring->at;
-    int32_t columns = args->co - step->first_column;
-    if (columns > VX_TILE_CO) columns = VX_TILE_CO;
-    const uint16_t *from =
-        (const uint16_t *)args->tiled +
-        (((int64_t)step->offset * ((args->ci + 63) / 64) + channel / 64) * args->co +
-         step->first_column) *
-            64;
     vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
-    vx_mbarrier_expect(full, (uint32_t)columns * LINE);
+    vx_mbarrier_expect(full, step->weights_bytes);
     vx_copy_bulk(ring->stages + ring->at * STAGE_BYTES + A_BYTES, from,
-                 (uint32_t)columns * LINE, full);
+                 step->weights_bytes, full);
 }
 
-VX_DEVICE void step_run(const struct vx_conv_device_args *args,
+/* Copies 16 bytes of a row, or writes zeros if it is missing.  The sign is tested here: a
+ * compiler that sees the test keeps its result for each copy, and then has no registers left
+ * to work out the next address while a copy reads its own. */
+VX_DEVICE void row_copy(uint32_t to, const char *in, int32_t from)
+{
+    asm volatile("{\n\t"
+                 ".reg .pred missing;\n\t"
+                 "setp.lt.s32 missing, %2, 0;\n\t"
+                 "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, missing;\n\t"
+                 "}" ::"r"(to),
+                 "l"(in + (uint64_t)(uint32_t)from * 16), "r"(from)
+                 : "memory");
+}
+
+/* sender: this thread sends for the weights. */
+VX_DEVICE void step_run(const struct vx_conv_device_args *args, int sender,
                         const struct fetch_step *step, struct ring *ring)
 {
     uint32_t row = warp_of_group() * WARP_ROWS + vx_lane() / 8, chunk = vx_lane() % 8;
     uint32_t even = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8)) << 4);
     uint32_t odd = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8) ^ 4u) << 4);
-    const char *in = (const char *)args->in;
-    for (int32_t channel = 0; channel < args->ci; channel += 64, in += LINE) {
+    const char *in = (const char *)args->in + chunk * 16, *weights = step->weights;
+    for (int32_t channel = 0; channel < args->ci; channel += 64) {
         uint32_t stage = ring->at * STAGE_BYTES;
-        if (vx_thread() == 0) weights_send(args, step, channel, ring);
+        if (sender) weights_send(step, weights, ring);
         vx_wave_barrier();
         vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
         /* The last channels may be fewer: their chunks are not read. */
         if (step->mine && channel + (int32_t)chunk * 8 < args->ci) {
 #pragma unroll
             for (int i = 0; i < COPIES; i++)
-                vx_copy_async((i & 1 ? odd : even) + stage + (uint32_t)i * 4 * LINE,
-                              in + (uint64_t)step->from[i] * 16,
-                              (int)(step->there >> i & 1u));
+                row_copy((i & 1 ? odd : even) + stage + (uint32_t)i * 4 * LINE, in,
+                         step->from[i]);
         }
         vx_mbarrier_arrive_copies(ring->full + 8 * ring->at);
+        in += LINE;
+        weights += (uint32_t)args->co * LINE;
         ring_step(ring);
     }
 }
@@ -189,8 +197,11 @@ VX_DEVICE void stream_fetch(const struct vx_conv_device_args *args, struct ring 
     struct fetch fetch;
     struct fetch_step step;
     int32_t neighbours[HELD];
+    /* By a shuffle, or the thread would be asked for its number at every stage. */
+    const int sender = (int)vx_shuffle(vx_thread() == 0, vx_lane());
     ring->parity = 1;
     fetch.round = 0;
+    fetch.later_entry = entry_at(&stream, index_at(args, 0));
     fetch_ahead(&stream, &fetch);
     fetch_enter(&stream, &fetch);
     if (fetch.index >= stream.count) return;
@@ -201,7 +212,7 @@ VX_DEVICE void stream_fetch(const struct vx_conv_device_args *args, struct ring 
         fetch.all &= fetch.all - 1;
         more = fetch_seek(&stream, &fetch);
         if (more) fetch_neighbours(args, &fetch, neighbours);
-        step_run(args, &step, ring);
+        step_run(args, sender, &step, ring);
     }
 }
 

@@ -45,6 +45,18 @@ VX_DEVICE void ring_step(struct ring *ring)
     if (++ring->at == VX_STAGES) ring->at = 0, ring->parity ^= 1u;
 }
 
+/* Two numbers in a word, the first in its low half; rounded to nearest, ties to even. */
+VX_DEVICE uint32_t vx_pair_of(float low, float high)
+{
+    uint32_t word;
+#if VX_TYPE == VX_TYPE_BF16
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#endif
+    return word;
+}
+
 /* --- tiles --- */
 
 struct stream {
@@ -81,13 +93,21 @@ VX_DEVICE uint32_t index_at(const struct vx_conv_device_args *args, uint32_t rou
     return round * blocks + (round & 1u ? blocks - 1 - vx_block_x() : vx_block_x());
 }
 
-VX_DEVICE struct stream_tile tile_at(const struct stream *stream, uint32_t index)
+/* What the list has at this index: loaded two tiles ahead, so that nobody waits for it. */
+VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index)
 {
     const struct vx_conv_device_args *args = stream->args;
+    uint32_t place = index / stream->columns;
+    if (TILES_LIST && index < stream->count) place = (uint32_t)TILES_LIST[place];
+    return place;
+}
+
+VX_DEVICE struct stream_tile tile_at(const struct stream *stream, uint32_t index,
+                                     uint32_t entry)
+{
     struct stream_tile tile;
     tile.first_column = (int32_t)(index % stream->columns) * VX_TILE_CO;
-    index /= stream->columns;
-    if (TILES_LIST) index = (uint32_t)TILES_LIST[index];
+    index = entry;
     tile.first_row = (int64_t)(index % stream->tiles) * VX_TILE_N;
     tile.group = (int32_t)(index / stream->tiles);
     return tile;
@@ -103,12 +123,12 @@ VX_DEVICE int32_t word_last(const struct stream *stream, const struct stream_til
     return ((tile->group + 1) * stream->per_group - 1) / 32;
 }
 
-/* The offsets of one word that some row of 64 has. */
-VX_DEVICE uint32_t rows_word(const struct stream *stream, const struct stream_tile *tile,
-                             int32_t rows64, int32_t word)
+/* The offsets of one word that some of 32 rows has: lane l loads those of the l-th 32 rows
+ * of the tile.  The lanes are joined where that is used: who joins waits for the load. */
+VX_DEVICE uint32_t words_load(const struct stream *stream, const struct stream_tile *tile,
+                              int32_t word)
 {
     const struct vx_conv_device_args *args = stream->args;
-    int64_t block = tile->first_row / VX_MASK_BLOCK + 2 * rows64;
     if (!args->block_masks) {
         int32_t low = tile->group * stream->per_group - 32 * word;
         int32_t high = low + stream->per_group;
@@ -116,13 +136,17 @@ VX_DEVICE uint32_t rows_word(const struct stream *stream, const struct stream_ti
         if (high < 32) bits = (1u << high) - 1;
         return low > 0 ? bits & ~0u << low : bits;
     }
-    uint32_t bits = 0;
-    const uint32_t *masks =
-        args->block_masks +
-        ((int64_t)tile->group * stream->blocks + block) * args->words + word;
-    if (block < stream->blocks) bits = masks[0];
-    if (block + 1 < stream->blocks) bits |= masks[args->words];
-    return bits;
+    int64_t block = tile->first_row / VX_MASK_BLOCK + vx_lane();
+    if (vx_lane() >= 2 * GROUPS || block >= stream->blocks) return 0;
+    return args
+        ->block_masks[((int64_t)tile->group * stream->blocks + block) * args->words +
+                      word];
+}
+
+/* The offsets that some row of 64 has. */
+VX_DEVICE uint32_t words_join(uint32_t words, uint32_t rows64)
+{
+    return vx_shuffle(words, 2 * rows64) | vx_shuffle(words, 2 * rows64 + 1);
 }
 
 /* The row at a place of the order; -1 beyond the last. */

@@ -1,12 +1,14 @@
 /* stream_store_sm90 - the end of a tile of a stream: from sums in registers to rows in memory.
  *
- * Private to tile_stream_sm90.cuh.  A warp passes its 16 rows through shared memory, 32
- * columns at a time: written as the products lie in registers, read as whole pieces of
- * rows.  The loop over these slabs keeps the code short.
+ * Private to tile_stream_sm90.cuh.  The products leave a lane with two columns of every
+ * eight, of two rows; four lanes share a row.  Bias, residual and activation are added
+ * there.  Then the four exchange what they have of 32 columns, and each stores eight that
+ * lie side by side.
  *
- * Measured (H200, 64,160 rows, 256 to 1024 channels): 272 us with a switch for the
- * activation of each value and the bias loaded where it is added, 120 us as it is, 70 us
- * without any end.
+ * Measured (H200, shells 512:128, 128:128, 256:64): 1075, 86, 145 us with the sums passed
+ * through shared memory, or here in a loop over pieces of 32 columns, which moves them and
+ * waits for itself; 955, 73, 126 us without a loop.  A costly activation has the loop: its
+ * code would be long.
  *
  * Owner    -
  * Thread   device code, all lanes of a warp.
@@ -33,191 +35,245 @@ struct multiply {
     float sums[MINE][SUMS];
 };
 
-#define SLAB        32 /* columns */
-#define SLAB_STRIDE 40 /* words of a row: half a warp's pairs fall in different banks */
-#define SLAB_WORDS  (16 * SLAB_STRIDE)
-/* Columns that a lane finishes of a row: eight lanes have a slab of it. */
-#define LANE_COLUMNS 4
+#define PIECE  32 /* columns */
+#define PIECES (VX_TILE_CO / PIECE)
+#define VALUES 16 /* of a lane in a piece: 4 times 2 columns of 2 rows */
 
-/* A lane has columns 2q and 2q + 1 of every eight, of two rows. */
-VX_DEVICE void slab_put(float *slab, const float *sums)
+/* A piece of 16 rows, as the products leave it: 4j and 4j + 1 are columns 8j + 2q and the
+ * one behind it of the upper row, 4j + 2 and 4j + 3 the same of the lower one, 8 below;
+ * q = lane % 4. */
+struct piece {
+    int32_t rows[2]; /* -1 none */
+    int32_t column;  /* the first */
+    float values[VALUES];
+};
+
+struct __attribute__((aligned(8))) float_pair {
+    float low, high;
+};
+/* What is added to a piece, loaded while the one before it is finished. */
+struct piece_terms {
+    struct float_pair bias[4];
+    struct vx_words4 residual[2]; /* of each row eight columns, 8q to 8q + 7 */
+};
+
+/* Word p of lane q of four becomes word q of lane p. */
+VX_DEVICE void quad_turn(uint32_t words[4])
 {
-    float *to = slab + vx_lane() / 4 * SLAB_STRIDE + 2 * (vx_lane() % 4);
+    const uint32_t odd = vx_lane() & 1u, high = vx_lane() & 2u;
 #pragma unroll
-    for (int j = 0; j < SLAB / 8; j++) {
-        to[j * 8] = sums[j * 4];
-        to[j * 8 + 1] = sums[j * 4 + 1];
-        to[j * 8 + 8 * SLAB_STRIDE] = sums[j * 4 + 2];
-        to[j * 8 + 8 * SLAB_STRIDE + 1] = sums[j * 4 + 3];
+    for (int k = 0; k < 4; k += 2) {
+        const uint32_t got = vx_shuffle_xor(odd ? words[k] : words[k + 1], 1);
+        words[k] = odd ? got : words[k];
+        words[k + 1] = odd ? words[k + 1] : got;
+    }
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const uint32_t got = vx_shuffle_xor(high ? words[k] : words[k + 2], 2);
+        words[k] = high ? got : words[k];
+        words[k + 2] = high ? words[k + 2] : got;
     }
 }
 
-/* Pieces of rows that a lane finishes of a slab. */
-#define PIECES 4
-
-struct slab_pieces {
-    int32_t column;
-    int32_t rows[PIECES]; /* -1 none */
-    float values[PIECES * LANE_COLUMNS];
-};
-
-struct __attribute__((aligned(8))) piece_words {
-    uint32_t low, high;
-};
-
-/* rows: lane l has the row of place l % 16. */
-VX_DEVICE void pieces_get(const float *slab, int32_t rows, struct slab_pieces *it)
+/* `at` counts pieces of all rows, those of the same columns one after the other. */
+VX_DEVICE void piece_place(const struct stream_tile *tile, const struct tile_about *about,
+                           int at, struct piece *piece)
 {
+    const int32_t rows = at % MINE ? about->rows[MINE - 1] : about->rows[0];
+    piece->column = tile->first_column + at / MINE * PIECE;
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        uint32_t place = (uint32_t)k * 4 + vx_lane() / 8;
-        const struct vx_words4 words =
-            *(const struct vx_words4 *)(slab + place * SLAB_STRIDE +
-                                        vx_lane() % 8 * LANE_COLUMNS);
-        float *to = it->values + k * LANE_COLUMNS;
-        it->rows[k] = (int32_t)vx_shuffle((uint32_t)rows, place);
-        to[0] = vx_float_of_bits(words.x);
-        to[1] = vx_float_of_bits(words.y);
-        to[2] = vx_float_of_bits(words.z);
-        to[3] = vx_float_of_bits(words.w);
+    for (uint32_t half = 0; half < 2; half++)
+        piece->rows[half] = (int32_t)vx_shuffle((uint32_t)rows, vx_lane() / 4 + 8 * half);
+}
+
+VX_DEVICE void terms_load(const struct vx_conv_device_args *args,
+                          const struct piece *piece, struct piece_terms *terms)
+{
+    const int32_t pair = piece->column + 2 * (int32_t)(vx_lane() % 4);
+    const int32_t eight = piece->column + 8 * (int32_t)(vx_lane() % 4);
+    if (args->bias) {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (piece->column + 8 * j < args->co)
+                terms->bias[j] = *(const struct float_pair *)(args->bias + pair + 8 * j);
+    }
+    if (!args->residual || eight >= args->co) return;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        if (piece->rows[half] >= 0)
+            terms->residual[half] =
+                *(const struct vx_words4 *)((const vx_element *)args->residual +
+                                            (int64_t)piece->rows[half] *
+                                                args->residual_stride +
+                                            eight);
+}
+
+VX_DEVICE void residual_add(const struct vx_words4 *residual, float *values)
+{
+    uint32_t words[4] = {residual->x, residual->y, residual->z, residual->w};
+    quad_turn(words);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        values[4 * j] += vx_float_of((vx_element)(words[j] & 0xffffu));
+        values[4 * j + 1] += vx_float_of((vx_element)(words[j] >> 16));
     }
 }
 
-VX_DEVICE void pieces_add(const struct vx_conv_device_args *args,
-                          const struct vx_words4 *bias, struct slab_pieces *it)
+VX_DEVICE void terms_add(const struct vx_conv_device_args *args,
+                         const struct piece_terms *terms, struct piece *piece)
 {
     if (args->bias) {
 #pragma unroll
-        for (int k = 0; k < PIECES; k++) {
-            it->values[k * 4] += vx_float_of_bits(bias->x);
-            it->values[k * 4 + 1] += vx_float_of_bits(bias->y);
-            it->values[k * 4 + 2] += vx_float_of_bits(bias->z);
-            it->values[k * 4 + 3] += vx_float_of_bits(bias->w);
+        for (int j = 0; j < 4; j++) {
+            piece->values[4 * j] += terms->bias[j].low;
+            piece->values[4 * j + 1] += terms->bias[j].high;
+            piece->values[4 * j + 2] += terms->bias[j].low;
+            piece->values[4 * j + 3] += terms->bias[j].high;
         }
     }
     if (!args->residual) return;
-    struct piece_words words[PIECES];
-#pragma unroll
-    for (int k = 0; k < PIECES; k++)
-        words[k] =
-            *(const struct piece_words *)((const vx_element *)args->residual +
-                                          (int64_t)(it->rows[k] < 0 ? 0 : it->rows[k]) *
-                                              args->residual_stride +
-                                          it->column);
-#pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        it->values[k * 4] += vx_float_of((vx_element)(words[k].low & 0xffffu));
-        it->values[k * 4 + 1] += vx_float_of((vx_element)(words[k].low >> 16));
-        it->values[k * 4 + 2] += vx_float_of((vx_element)(words[k].high & 0xffffu));
-        it->values[k * 4 + 3] += vx_float_of((vx_element)(words[k].high >> 16));
-    }
+    residual_add(&terms->residual[0], piece->values);
+    residual_add(&terms->residual[1], piece->values + 2);
 }
 
-/* The activation is the same for all: it is chosen once, not for each value. */
-VX_DEVICE void pieces_activate_as(const int32_t activation, struct slab_pieces *it)
+/* `activation` is a constant: it is chosen once for all values. */
+VX_DEVICE void piece_activate_as(const int32_t activation, struct piece *piece)
 {
 #pragma unroll
-    for (int i = 0; i < PIECES * LANE_COLUMNS; i++)
-        it->values[i] = vx_activate(activation, it->values[i]);
-}
-VX_DEVICE void pieces_activate(int32_t activation, struct slab_pieces *it)
-{
-    if (activation == VX_ACTIVATION_RELU)
-        pieces_activate_as(VX_ACTIVATION_RELU, it);
-    else if (activation == VX_ACTIVATION_SILU)
-        pieces_activate_as(VX_ACTIVATION_SILU, it);
-    else if (activation == VX_ACTIVATION_GELU)
-        pieces_activate_as(VX_ACTIVATION_GELU, it);
-    else if (activation == VX_ACTIVATION_SIGMOID)
-        pieces_activate_as(VX_ACTIVATION_SIGMOID, it);
+    for (int i = 0; i < VALUES; i++)
+        piece->values[i] = vx_activate(activation, piece->values[i]);
 }
 
 /* In a padded column an infinity times the zero weight is NaN. */
-VX_DEVICE void pieces_clear(int32_t used, struct slab_pieces *it)
+VX_DEVICE void piece_clear(int32_t used, struct piece *piece)
 {
+    const int32_t pair = piece->column + 2 * (int32_t)(vx_lane() % 4);
 #pragma unroll
-    for (int i = 0; i < PIECES * LANE_COLUMNS; i++)
-        if (it->column + i % LANE_COLUMNS >= used) it->values[i] = 0.0f;
+    for (int i = 0; i < VALUES; i++)
+        if (pair + i / 4 * 8 + i % 2 >= used) piece->values[i] = 0.0f;
 }
 
-VX_DEVICE void pieces_store(const struct vx_conv_device_args *args,
-                            const struct slab_pieces *it)
+VX_DEVICE void piece_store(const struct vx_conv_device_args *args,
+                           const struct piece *piece)
 {
+    const int32_t eight = piece->column + 8 * (int32_t)(vx_lane() % 4);
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        const float *from = it->values + k * LANE_COLUMNS;
-        struct piece_words words;
-        words.low = (uint32_t)vx_element_of(from[0]) | (uint32_t)vx_element_of(from[1])
-                                                           << 16;
-        words.high = (uint32_t)vx_element_of(from[2]) | (uint32_t)vx_element_of(from[3])
-                                                            << 16;
-        if (it->rows[k] >= 0)
-            *(struct piece_words *)((vx_element *)args->out +
-                                    (int64_t)it->rows[k] * args->out_stride +
-                                    it->column) = words;
+    for (int half = 0; half < 2; half++) {
+        uint32_t words[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            words[j] = vx_pair_of(piece->values[4 * j + 2 * half],
+                                  piece->values[4 * j + 2 * half + 1]);
+        quad_turn(words);
+        const struct vx_words4 out = {words[0], words[1], words[2], words[3]};
+        if (piece->rows[half] >= 0 && eight < args->co)
+            *(struct vx_words4 *)((vx_element *)args->out +
+                                  (int64_t)piece->rows[half] * args->out_stride + eight) =
+                out;
     }
 }
 
-VX_DEVICE void pieces_store_partial(const struct vx_conv_device_args *args, int32_t group,
-                                    const struct slab_pieces *it)
+VX_DEVICE void piece_store_partial(const struct vx_conv_device_args *args, int32_t group,
+                                   const struct piece *piece)
+{
+    const int32_t pair = piece->column + 2 * (int32_t)(vx_lane() % 4);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float *to = args->partial +
+                    ((int64_t)group * args->n + piece->rows[half]) * args->co + pair;
+        if (piece->rows[half] < 0) continue;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const struct float_pair values = {piece->values[4 * j + 2 * half],
+                                              piece->values[4 * j + 2 * half + 1]};
+            if (piece->column + 8 * j < args->co)
+                *(struct float_pair *)(to + 8 * j) = values;
+        }
+    }
+}
+
+VX_DEVICE void piece_end(const struct vx_conv_device_args *args, struct piece *piece)
+{
+    if (args->used && piece->column + PIECE > args->used) piece_clear(args->used, piece);
+    piece_store(args, piece);
+}
+
+/* `at` is a constant. */
+VX_DEVICE void sums_take(const struct multiply *it, const int at, struct piece *piece)
 {
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        const float *from = it->values + k * LANE_COLUMNS;
-        float *to = args->partial + ((int64_t)group * args->n + it->rows[k]) * args->co +
-                    it->column;
-        if (it->rows[k] < 0) continue;
-        to[0] = from[0], to[1] = from[1], to[2] = from[2], to[3] = from[3];
+    for (int i = 0; i < VALUES; i++)
+        piece->values[i] = it->sums[at % MINE][at / MINE * VALUES + i];
+}
+
+/* Without a loop, so that no sum is moved: where the activation costs next to nothing. */
+VX_DEVICE void tile_store_light(const struct vx_conv_device_args *args,
+                                const struct stream_tile *tile,
+                                const struct tile_about *about, const struct multiply *it)
+{
+    struct piece piece, next;
+    struct piece_terms terms, next_terms = {};
+    piece_place(tile, about, 0, &next);
+    terms_load(args, &next, &next_terms);
+#pragma unroll
+    for (int at = 0; at < MINE * PIECES; at++) {
+        piece = next;
+        terms = next_terms;
+        if (piece.column >= args->co) return;
+        if (at + 1 < MINE * PIECES) {
+            piece_place(tile, about, at + 1, &next);
+            terms_load(args, &next, &next_terms);
+        }
+        sums_take(it, at, &piece);
+        if (args->partial) {
+            piece_store_partial(args, tile->group, &piece);
+            continue;
+        }
+        terms_add(args, &terms, &piece);
+        if (args->activation == VX_ACTIVATION_RELU)
+            piece_activate_as(VX_ACTIVATION_RELU, &piece);
+        piece_end(args, &piece);
     }
 }
 
-VX_DEVICE struct vx_words4 bias_load(const struct vx_conv_device_args *args,
-                                     int32_t column)
+/* One piece after the other by the same code, which is long. */
+VX_DEVICE void tile_store_heavy(const struct vx_conv_device_args *args,
+                                const struct stream_tile *tile,
+                                const struct tile_about *about, const struct multiply *it)
 {
-    struct vx_words4 words = {0, 0, 0, 0};
-    if (args->bias && column < args->co)
-        words = *(const struct vx_words4 *)(args->bias + column);
-    return words;
-}
-
-VX_DEVICE void slab_finish(const struct vx_conv_device_args *args, int32_t group,
-                           const struct vx_words4 *bias, struct slab_pieces *it)
-{
-    if (it->column >= args->co) return;
-    if (args->partial) {
-        pieces_store_partial(args, group, it);
-        return;
+    struct piece piece, next;
+    struct piece_terms terms, next_terms = {};
+    piece_place(tile, about, 0, &next);
+    terms_load(args, &next, &next_terms);
+#pragma unroll 1
+    for (int at = 0; at < MINE * PIECES; at++) {
+        piece = next;
+        terms = next_terms;
+        if (piece.column >= args->co) return;
+        piece_place(tile, about, at + 1, &next);
+        terms_load(args, &next, &next_terms);
+#pragma unroll
+        for (int constant = 0; constant < MINE * PIECES; constant++)
+            if (constant == at) sums_take(it, constant, &piece);
+        terms_add(args, &terms, &piece);
+        if (args->activation == VX_ACTIVATION_SILU)
+            piece_activate_as(VX_ACTIVATION_SILU, &piece);
+        else if (args->activation == VX_ACTIVATION_GELU)
+            piece_activate_as(VX_ACTIVATION_GELU, &piece);
+        else
+            piece_activate_as(VX_ACTIVATION_SIGMOID, &piece);
+        piece_end(args, &piece);
     }
-    pieces_add(args, bias, it);
-    pieces_activate(args->activation, it);
-    if (args->used && it->column + LANE_COLUMNS > args->used)
-        pieces_clear(args->used, it);
-    pieces_store(args, it);
 }
 
 VX_DEVICE void tile_store(const struct vx_conv_device_args *args,
                           const struct stream_tile *tile, const struct tile_about *about,
-                          const struct multiply *it, float *slab)
+                          const struct multiply *it)
 {
-    const int32_t column = tile->first_column + (int32_t)(vx_lane() % 8) * LANE_COLUMNS;
-#pragma unroll
-    for (int m = 0; m < MINE; m++) {
-        struct vx_words4 bias, next = bias_load(args, column);
-#pragma unroll 1
-        for (int s = 0; s < VX_TILE_CO / SLAB; s++) {
-            struct slab_pieces pieces;
-            bias = next;
-            next = bias_load(args, column + (s + 1) * SLAB);
-#pragma unroll
-            for (int constant = 0; constant < VX_TILE_CO / SLAB; constant++)
-                if (constant == s) slab_put(slab, it->sums[m] + constant * (SLAB / 2));
-            vx_wave_barrier();
-            pieces_get(slab, about->rows[m], &pieces);
-            vx_wave_barrier();
-            pieces.column = column + s * SLAB;
-            slab_finish(args, tile->group, &bias, &pieces);
-        }
-    }
+    if (args->partial || args->activation <= VX_ACTIVATION_RELU)
+        tile_store_light(args, tile, about, it);
+    else
+        tile_store_heavy(args, tile, about, it);
 }
 
 #endif

@@ -34,35 +34,42 @@
 
 /* Registers of a thread.  All together they are what the launch was given, 168 for each:
  * a sum above it would wait for ever. */
-#define FETCH_REGISTERS    "88"
-#define MULTIPLY_REGISTERS "208"
+#define FETCH_REGISTERS    "104"
+#define MULTIPLY_REGISTERS "200"
 
 /* --- the warpgroups that multiply --- */
 
-VX_DEVICE void masks_load(const struct stream *stream, const struct stream_tile *tile,
-                          int32_t word, uint32_t group, struct tile_about *about)
+/* What is loaded of a tile while the one before it is computed. */
+struct tile_next {
+    uint32_t later_entry; /* of the list, of the tile behind it */
+    uint32_t words;
+    int32_t rows[MINE];
+};
+
+VX_DEVICE void masks_join(uint32_t words, uint32_t group, struct tile_about *about)
 {
     about->all = 0;
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        uint32_t bits = rows_word(stream, tile, g, word);
-        about->all |= bits;
-        if (g / MINE == (int)group) about->own[g % MINE] = bits;
-    }
+    for (uint32_t g = 0; g < GROUPS; g++) about->all |= words_join(words, g);
+#pragma unroll
+    for (uint32_t m = 0; m < MINE; m++)
+        about->own[m] = words_join(words, group * MINE + m);
 }
 
-VX_DEVICE void about_load(const struct stream *stream, uint32_t index, uint32_t group,
-                          struct tile_about *about)
+VX_DEVICE void next_load(const struct stream *stream, uint32_t round, uint32_t group,
+                         struct tile_next *next)
 {
     const struct vx_conv_device_args *args = stream->args;
+    uint32_t index = index_at(args, round), entry = next->later_entry;
+    next->later_entry = entry_at(stream, index_at(args, round + 1));
     if (index >= stream->count) return;
-    struct stream_tile tile = tile_at(stream, index);
-    masks_load(stream, &tile, word_first(stream, &tile), group, about);
+    struct stream_tile tile = tile_at(stream, index, entry);
+    next->words = words_load(stream, &tile, word_first(stream, &tile));
 #pragma unroll
     for (int m = 0; m < MINE; m++)
-        about->rows[m] = row_at(args, &tile,
-                                tile.first_row + (group * MINE + (uint32_t)m) * 64 +
-                                    vx_thread() / 32 % 4 * 16 + vx_lane() % 16);
+        next->rows[m] = row_at(args, &tile,
+                               tile.first_row + (group * MINE + (uint32_t)m) * 64 +
+                                   vx_thread() / 32 % 4 * 16 + vx_lane() % 16);
 }
 
 /* Says that this warp no longer reads a stage. */
@@ -142,8 +149,8 @@ VX_DEVICE void word_multiply(const struct vx_conv_device_args *args,
                              const struct tile_about *about, struct multiply *it,
                              struct ring *ring)
 {
-    /* By shuffles, which tell the compiler that all lanes branch alike. */
-    for (uint32_t all = vx_shuffle(about->all, 0); all; all &= all - 1) {
+    /* They come from shuffles, which tell the compiler that all lanes branch alike. */
+    for (uint32_t all = about->all; all; all &= all - 1) {
         int bit = vx_lowest_bit(all);
         uint32_t which = about->own[0] >> bit & 1u;
         if (MINE == 2) which |= (about->own[MINE - 1] >> bit & 1u) << 1;
@@ -169,45 +176,46 @@ VX_DEVICE void sums_there(struct multiply *it, const struct ring *ring)
         for (int i = 0; i < SUMS; i++) asm volatile("" : "+f"(it->sums[m][i])::"memory");
 }
 
-VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ring *ring,
-                               float *slabs)
+VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ring *ring)
 {
-    float *slab = slabs + (vx_thread() / 32 - 4) * SLAB_WORDS;
     struct stream stream = stream_of(args);
     struct multiply it;
-    struct tile_about about = {0}, next = {0};
+    struct tile_about about = {0};
+    struct tile_next next = {0};
+    uint32_t entry = entry_at(&stream, index_at(args, 0));
     it.group = vx_shuffle(vx_thread() / 128, 0) - 1;
     it.held = -1;
     ring->parity = 0;
-    about_load(&stream, index_at(args, 0), it.group, &next);
+    next.later_entry = entry;
+    next_load(&stream, 0, it.group, &next);
     for (uint32_t round = 0; index_at(args, round) < stream.count; round++) {
-        struct stream_tile tile = tile_at(&stream, index_at(args, round));
+        struct stream_tile tile = tile_at(&stream, index_at(args, round), entry);
         uint32_t any = 0;
-        about = next;
-        about_load(&stream, index_at(args, round + 1), it.group, &next);
+        masks_join(next.words, it.group, &about);
+#pragma unroll
+        for (int m = 0; m < MINE; m++) about.rows[m] = next.rows[m];
+        entry = next.later_entry;
+        next_load(&stream, round + 1, it.group, &next);
 #pragma unroll
         for (int m = 0; m < MINE; m++)
 #pragma unroll
             for (int i = 0; i < SUMS; i++) it.sums[m][i] = 0.0f;
         for (int32_t word = word_first(&stream, &tile);; word++) {
-            any |= vx_shuffle(about.all, 0);
+            any |= about.all;
             word_multiply(args, &about, &it, ring);
             if (word == word_last(&stream, &tile)) break;
-            masks_load(&stream, &tile, word + 1, it.group, &about);
+            masks_join(words_load(&stream, &tile, word + 1), it.group, &about);
         }
         sums_there(&it, ring);
         /* No row of the tile has an offset of the group: conv_reduce reads none. */
         if (args->partial && args->block_masks && !any) continue;
-        tile_store(args, &tile, &about, &it, slab);
+        tile_store(args, &tile, &about, &it);
     }
 }
 
 /* --- both --- */
 
-/* Behind the ring and its barriers; as the host counts: 06_conv_masked_spec.c. */
-#define SLABS_AT (STAGE_BYTES * VX_STAGES + 256)
-static_assert(16 * VX_STAGES <= 256 && SLAB_WORDS * 4 * 8 == VX_STREAM_SLABS_BYTES,
-              "room");
+static_assert(16 * VX_STAGES <= VX_STREAM_MORE_BYTES, "room for barriers");
 
 VX_DEVICE void stream_run(const struct vx_conv_device_args *args, char *shared)
 {
@@ -229,7 +237,7 @@ VX_DEVICE void stream_run(const struct vx_conv_device_args *args, char *shared)
         stream_fetch(args, &ring);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
-        stream_multiply(args, &ring, (float *)(shared + SLABS_AT));
+        stream_multiply(args, &ring);
     }
 }
 

@@ -18,18 +18,6 @@
 
 #include "kernels/wgmma_sm90.cuh"
 
-/* Two numbers in a word, the first in its low half; rounded to nearest, ties to even. */
-VX_DEVICE uint32_t vx_pair_of(float low, float high)
-{
-    uint32_t word;
-#if VX_TYPE == VX_TYPE_BF16
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-#else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-#endif
-    return word;
-}
-
 /* The names of 32 registers, and as many sums, from a place on. */
 #define NAMES_0                                                                          \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,"             \

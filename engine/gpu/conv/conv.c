@@ -176,10 +176,10 @@ static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_ti
 {
     i64 blocks = (problem->n + tile->values[TILE_ROWS] - 1) / tile->values[TILE_ROWS];
     blocks *= (problem->co + tile->values[TILE_COLUMNS] - 1) / tile->values[TILE_COLUMNS];
-    /* A stream ends with fewer channels, and counts 16 bytes of features in 32 bits. */
+    /* A stream ends with fewer channels, and counts 16 bytes of features in 31 bits. */
     if (tile_streams(tile)) {
         const i64 stride = stride_or(problem->strides.in, problem->ci);
-        if (problem->n * (stride / 8) > UINT32_MAX) return false;
+        if (problem->n * (stride / 8) > INT32_MAX) return false;
     } else if (problem->ci % tile->values[TILE_CHANNELS]) {
         return false;
     }
