@@ -34,6 +34,7 @@
 #include <pthread.h>
 
 #define STANDIN_DEVICES_MAX 8
+#define STANDIN_HANDLE      "voxeld-amd-ipc\0"
 /* A block of the pool holds any object; the largest is a launch with its arguments. */
 #define STANDIN_BLOCK_BYTES 2048
 #define STANDIN_ARGS_BYTES  1536
@@ -65,6 +66,12 @@ enum standin_kind {
     STANDIN_MODULE = 0x73744d4f,
     STANDIN_FUNCTION = 0x73744655,
     STANDIN_GRAPH = 0x73744752,
+};
+
+/* What an IPC handle holds: whole pages of a file that another process has open. */
+struct standin_handle {
+    char word[16];
+    u64 process, fd, bytes;
 };
 
 struct standin_settings {

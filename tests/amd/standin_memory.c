@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/amd/standin.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define PAGE 4096u
 /* What the vendors align memory to; its end is the end of a page. */
@@ -12,7 +16,8 @@
 /* Freed memory that nobody may touch is kept so long that a late access is noticed. */
 #define GRAVES_MAX 256
 
-enum use { USE_DEVICE, USE_HOST, USE_PINNED };
+/* Foreign memory is another process's, opened by its handle. */
+enum use { USE_DEVICE, USE_FOREIGN, USE_HOST, USE_PINNED };
 
 struct piece {
     struct piece *next;
@@ -102,7 +107,7 @@ static const struct piece *piece_of(u64 address, size_t bytes)
 {
     for (const struct piece *it = pieces; it; it = it->next) {
         u64 base = (u64)(uintptr_t)it->at;
-        if (it->use == USE_DEVICE && address >= base && address - base <= it->bytes &&
+        if (it->use <= USE_FOREIGN && address >= base && address - base <= it->bytes &&
             bytes <= it->bytes - (address - base))
             return it;
     }
@@ -206,6 +211,8 @@ int hipPointerGetAttribute(void *value, int attribute, u64 address)
     return standin_leave(code);
 }
 
+/* --- memory of other processes --- */
+
 int hipIpcGetMemHandle(struct vx_driver_ipc *handle, u64 address)
 {
     (void)handle;
@@ -214,18 +221,53 @@ int hipIpcGetMemHandle(struct vx_driver_ipc *handle, u64 address)
     return standin_leave(code ? code : STANDIN_NOT_SUPPORTED);
 }
 
+/* Opens the file that a handle names; -1 = there is none of this size. */
+static int handle_open(const struct standin_handle *handle)
+{
+    char path[64];
+    struct stat about;
+    if (memcmp(handle->word, STANDIN_HANDLE, sizeof handle->word) != 0) return -1;
+    (void)snprintf(path, sizeof path, "/proc/%llu/fd/%llu",
+                   (unsigned long long)handle->process, (unsigned long long)handle->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (!fstat(fd, &about) && handle->bytes && handle->bytes % PAGE == 0 &&
+        handle->bytes <= (u64)about.st_size)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+/* With the lock: the file's pages take the place of new memory's, between the same two that
+ * nobody may touch. */
+static struct piece *foreign_add(int fd, size_t bytes)
+{
+    struct piece *made = piece_add(USE_FOREIGN, bytes);
+    if (made && mmap(made->at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                     0) == MAP_FAILED) {
+        (void)piece_drop(USE_FOREIGN, (u64)(uintptr_t)made->at);
+        return NULL;
+    }
+    return made;
+}
+
 int hipIpcOpenMemHandle(u64 *address, struct vx_driver_ipc handle, unsigned flags)
 {
-    (void)handle;
-    (void)flags;
-    *address = 0;
+    struct standin_handle ours;
+    memcpy(&ours, handle.bytes, sizeof ours);
     int code = standin_enter();
-    return standin_leave(code ? code : STANDIN_NOT_SUPPORTED);
+    int fd = code || flags > VX_IPC_LAZY_PEER ? -1 : handle_open(&ours);
+    struct piece *made = fd < 0 ? NULL : foreign_add(fd, (size_t)ours.bytes);
+    if (fd >= 0) (void)close(fd);
+    if (!code && !made) code = STANDIN_INVALID_VALUE;
+    *address = made ? (u64)(uintptr_t)made->at : 0;
+    return standin_leave(code);
 }
 
 int hipIpcCloseMemHandle(u64 address)
 {
-    (void)address;
     int code = standin_enter();
-    return standin_leave(code ? code : STANDIN_NOT_SUPPORTED);
+    standin_wait_idle(standin_device());
+    bool found = piece_drop(USE_FOREIGN, address);
+    return standin_leave(code || found ? code : STANDIN_INVALID_VALUE);
 }

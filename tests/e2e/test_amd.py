@@ -4,10 +4,13 @@ the CPU, and the compiler that makes this machine's code of what AMD's compiler 
 
 The weights of the exact networks are -1, 0 or 1, one that is not 0 for each channel, so that every
 sum is a small whole number, which fp16 holds: the answers must equal the CPU's in every bit."""
+import base64
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 
 import numpy as np
@@ -15,6 +18,8 @@ import pytest
 
 from conftest import ROOT
 from model_files import ConvModel, random_grid, write_safetensors
+from test_device_regions import Placed, device_handle
+from test_shared_memory import connected, refused
 from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
@@ -189,6 +194,28 @@ def test_a_lost_device_costs_no_answer(small, tmp_path, cache, device, losses):
         ask_until(daemon, client, lambda: total(daemon, "worker_device_lost_total") >= losses)
         daemon.wait_said("GPU_LOST", losses)
         assert total(daemon, 'worker_restarts_total{worker="1"') == 0
+
+
+def amd_handle(fd, size):
+    """As struct standin_handle of tests/amd/standin.h."""
+    text = b"voxeld-amd-ipc".ljust(16, b"\0") + struct.pack("<QQQ", os.getpid(), fd, size)
+    return base64.b64encode(text.ljust(64, b"\0")).decode()
+
+
+def test_device_regions_answer_as_the_wire(small, tmp_path, cache):
+    """Memory of this process, which the daemon opens by its handle; a second time, with other
+    contents; and handles that name nothing."""
+    with Amd(small, tmp_path, cache, "hip:0", more=("--client-shm", "local")) as daemon, \
+            connected(daemon.grpc) as client, contextlib.ExitStack() as stack:
+        for seed in range(2):
+            placed = Placed(stack, client, seed, voxels=64, handle=amd_handle)
+            assert placed.ask() == placed.grid.plain(client)
+        for handle in (amd_handle(9999, 4096), device_handle(placed.files[0], 4096)):
+            with refused("INVALID_ARGUMENT", "names no memory of this device"):
+                client.call("CudaSharedMemoryRegister", name="none", device_id=0, byte_size=4096,
+                            raw_handle=handle)
+        client.call("CudaSharedMemoryUnregister")
+        assert client.call("CudaSharedMemoryStatus") == {}
 
 
 def test_auto_takes_every_gpu(small, tmp_path, cache):

@@ -57,7 +57,7 @@ class Placed:
     """A grid with each tensor in a device region of its own.  Regions are whole pages, so mappings
     in a worker may be adjacent."""
 
-    def __init__(self, stack, client, seed, device=0, voxels=1024):
+    def __init__(self, stack, client, seed, device=0, voxels=1024, handle=device_handle):
         self.grid, self.client, self.files = Grid(seed, voxels), client, []
         self.tag = f"d{device}s{seed}"
         contents = (self.grid.coords.tobytes(), self.grid.feats.tobytes(), b"")
@@ -69,7 +69,7 @@ class Placed:
             os.pwrite(fd, data, 0)
             self.files.append(fd)
             client.call("CudaSharedMemoryRegister", name=self.tag + part, device_id=device,
-                        byte_size=size, raw_handle=device_handle(fd, size))
+                        byte_size=size, raw_handle=handle(fd, size))
 
     def fields(self):
         fields = self.grid.request()

@@ -4,6 +4,7 @@
  * rows were sorted, and again.  Only the order of sums may change them, and that it does
  * is what shows that this test can fail. */
 #include "engine/base/process/print.h"
+#include "engine/gpu/jit/hiprtc.h"
 #include "engine/tune/oracle.h"
 #include "tests/oracle/clouds.h"
 
@@ -283,6 +284,7 @@ int main(int argc, char **argv)
     };
     struct vx_why why = {""};
     struct vx_rig *rig;
+    if (vx_rig_is_compiler(argc, argv)) return vx_hiprtc_main(argc - 2, argv + 2);
     if (argc == 2 && !strcmp(argv[1], "--help")) {
         vx_print("%s", usage);
         return 2;

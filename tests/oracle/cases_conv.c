@@ -44,6 +44,7 @@ struct conv {
     f64 *truth;        /* (samples, co) ahead of the curve */
     void *accepted;    /* the first right answer, in all bits */
     struct vx_oracle_bounds bounds;
+    bool all_tiles; /* else the first two that fit */
 };
 
 static enum vx_activation activation_of(const struct conv *conv)
@@ -370,7 +371,7 @@ static void conv_case(const struct conv *given, enum vx_number type)
         i32 ran = 0;
         for (; choice.tile < vx_conv_spec(choice.algorithm)->tiles_count; choice.tile++) {
             if (!vx_conv_fits(&problem, &choice, rig->caps)) continue;
-            if (rig->size == VX_RIG_SMALL && ran >= 2) break;
+            if (!conv.all_tiles && ran >= 2) break;
             conv_choice(&conv, &choice, back);
             ran++;
         }
@@ -458,6 +459,7 @@ void vx_cases_conv(struct vx_rig *rig)
     for (size_t at = 0; at < count; at++)
         for (size_t type = 0; type < VX_COUNT(types); type++) {
             conv.layer = &layers[at];
+            conv.all_tiles = rig->size != VX_RIG_SMALL || !at;
             conv.blas = blas;
             conv.gaps = conv.variant % 3 == 1 ? (struct gaps){16, 48, 32}
                                               : (struct gaps){0, 0, 0};

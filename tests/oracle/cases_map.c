@@ -270,6 +270,7 @@ void vx_cases_map(struct vx_rig *rig)
                 i64 n = sizes[s];
                 bool turn = (w + s + (size_t)kind) % 4 == 0 || !kind;
                 if (n > 100 && !turn) continue;
+                if (n > 100 && rig->size == VX_RIG_SMALL && w) continue;
                 if (n > 10000 && (w + (size_t)kind) % 3) continue;
                 if (n > 32768 && w > 3) continue;
                 if (n > 32768 && (kind == VX_CLOUD_ISOLATED || kind == VX_CLOUD_LINE))

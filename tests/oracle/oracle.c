@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/clock.h"
 #include "engine/base/process/print.h"
+#include "engine/gpu/jit/hiprtc.h"
 #include "tests/oracle/cases.h"
 
 #include <string.h>
@@ -92,6 +93,7 @@ int main(int argc, char **argv)
     struct vx_why why = {""};
     struct vx_rig *rig;
     bool done = true;
+    if (vx_rig_is_compiler(argc, argv)) return vx_hiprtc_main(argc - 2, argv + 2);
     if (!parse(argc - 1, argv + 1, &options)) return 2;
     if (options.self) return vx_cases_self(&options.wanted) ? 1 : 0;
     vx_status status = vx_rig_open(&options.wanted, &why, &rig);

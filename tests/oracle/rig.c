@@ -3,6 +3,7 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/print.h"
 #include "engine/gpu/geometry/map.h"
+#include "engine/gpu/jit/hiprtc.h"
 #include "engine/tune/data.h"
 #include "tests/oracle/trial.h"
 
@@ -18,6 +19,12 @@
 #define LINE 256
 /* The largest prime below 2^17. */
 #define BLOCK 131071
+
+bool vx_rig_is_compiler(int count, char **arguments)
+{
+    vx_hiprtc_allow();
+    return count > 1 && !strcmp(arguments[1], VX_HIPRTC_COMMAND);
+}
 
 vx_status vx_rig_open(const struct vx_rig_wanted *wanted, struct vx_why *why,
                       struct vx_rig **rig)

@@ -104,6 +104,9 @@ struct vx_rig_wanted {
     enum vx_rig_size size;
     bool quiet;
 };
+/* True: this process was started to run hipRTC (engine/gpu/jit/hiprtc.h).  Every program with
+ * a rig asks first, and is then its own compiler on AMD. */
+bool vx_rig_is_compiler(int count, char **arguments);
 VX_MUST_USE vx_status vx_rig_open(const struct vx_rig_wanted *wanted, struct vx_why *why,
                                   struct vx_rig **rig);
 void vx_rig_close(struct vx_rig **rig);

@@ -9,6 +9,8 @@
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define THREADS AMD_FAULT_THREADS
 #define BYTES   (THREADS * sizeof(u32))
@@ -23,8 +25,7 @@ enum {
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
-    LAUNCH_FAILED = 719,
-    NOT_SUPPORTED = 801
+    LAUNCH_FAILED = 719
 };
 
 static struct amd_image image;
@@ -261,9 +262,55 @@ START_TEST(test_memory)
     ck_assert_int_eq(hip->memory_open(&more, 200000), OK);
     ck_assert_int_eq(rig.count("memory"), 200000);
     ck_assert_uint_eq(more % 256, 0);
-    struct vx_driver_ipc handle = {{0}};
-    ck_assert_int_eq(hip->ipc_open(&all, handle, 1), NOT_SUPPORTED);
     amd_rig_close(&rig);
+}
+END_TEST
+
+static struct vx_driver_ipc handle_of(int fd, u64 bytes)
+{
+    struct vx_driver_ipc handle = {{0}};
+    const u64 numbers[] = {(u64)getpid(), (u64)fd, bytes};
+    memcpy(handle.bytes, "voxeld-amd-ipc", 15);
+    memcpy(handle.bytes + 16, numbers, sizeof numbers);
+    return handle;
+}
+
+/* Here the other process is this one. */
+START_TEST(test_foreign_memory)
+{
+    enum { PAGE = 4096 };
+    const struct vx_driver_ipc nothing = {{0}};
+    u64 at, base;
+    size_t bytes;
+    int device = -1, fd = memfd_create("foreign", MFD_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, PAGE), 0);
+    u32 *here = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(here, MAP_FAILED);
+    amd_rig_open(&rig, "");
+    ck_assert_int_eq(hip->ipc_open(&at, nothing, 1), INVALID_VALUE);
+    ck_assert_int_eq(hip->ipc_open(&at, handle_of(9999, PAGE), 1), INVALID_VALUE);
+    ck_assert_int_eq(hip->ipc_open(&at, handle_of(fd, 2 * PAGE), 1), INVALID_VALUE);
+    ck_assert_int_eq(hip->ipc_open(&at, handle_of(fd, PAGE), 2), INVALID_VALUE);
+    ck_assert_int_eq(hip->ipc_open(&at, handle_of(fd, PAGE), 1), OK);
+    ck_assert_int_eq(hip->memory_range(&base, &bytes, at + 100), OK);
+    ck_assert_uint_eq(base, at);
+    ck_assert_uint_eq(bytes, PAGE);
+    ck_assert_int_eq(hip->pointer_attribute(&device, VX_POINTER_DEVICE, at), OK);
+    ck_assert_int_eq(device, 0);
+    u32 *memory = (u32 *)(uintptr_t)at;
+    for (u32 i = 0; i < THREADS; i++) here[i] = 5;
+    ck_assert_int_eq(start("add", memory, memory, 2), OK);
+    ck_assert_int_eq(hip->stream_wait(rig.stream), OK);
+    ck_all(here, 7);
+    ck_assert_int_eq(hip->memory_close(at), INVALID_VALUE);
+    ck_assert_int_eq(hip->ipc_close(at), OK);
+    ck_assert_int_eq(hip->ipc_close(at), INVALID_VALUE);
+    ck_assert_int_eq(start("add", memory, memory, 2), OK);
+    ck_assert_int_eq(hip->stream_wait(rig.stream), LAUNCH_FAILED);
+    amd_rig_close(&rig);
+    (void)munmap(here, PAGE);
+    (void)close(fd);
 }
 END_TEST
 
@@ -371,6 +418,7 @@ int main(void)
     tcase_add_test(tcase, test_images);
     tcase_add_test(tcase, test_modules_apart);
     tcase_add_test(tcase, test_memory);
+    tcase_add_test(tcase, test_foreign_memory);
     tcase_add_test(tcase, test_copies);
     tcase_add_test(tcase, test_freed_memory);
     tcase_add_test(tcase, test_calls_that_fail);
