@@ -1,0 +1,199 @@
+"""The proof of an export: the model directory is served, and its answers are compared.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import numpy as np
+
+from .errors import CheckFailed, ExportError
+
+BOUND = 1e-5  # of f32 sums in another order, over the largest element of the output
+READY_SECONDS = 600  # a load of a large model; the limit only ends what hangs
+
+
+class Difference:
+    """How far an output is from its source.
+
+    rows    of the output; of a dense output, of all its elements but the channels
+    worst   largest absolute difference
+    scale   largest absolute element of the source
+    nmse    sum of squared differences over the sum of squares of the source
+    where   index of the worst element in the source's array
+    wrong   of labels: how many differ
+    """
+
+    def __init__(self, name, ours, source):
+        self.name, self.shape, self.wrong = name, source.shape, None
+        difference = np.abs(ours.astype(np.float64) - source.astype(np.float64))
+        difference[~(np.isfinite(ours) & np.isfinite(source)) & (ours != source)] = np.inf
+        self.worst = float(difference.max()) if difference.size else 0.0
+        self.scale = float(np.abs(source[np.isfinite(source)]).max(initial=0.0))
+        squares = float(np.square(source, dtype=np.float64).sum())
+        self.nmse = (
+            float(np.square(difference).sum()) / squares if squares else float(difference.any())
+        )
+        self.where = (
+            tuple(int(i) for i in np.unravel_index(difference.argmax(), difference.shape))
+            if difference.size
+            else ()
+        )
+        if source.dtype.kind in "iu":
+            self.wrong = int((ours != source).sum())
+
+    def relative(self):
+        """The worst element over the largest of the source."""
+        if self.wrong is not None:
+            return float(self.wrong > 0)
+        return self.worst / self.scale if self.scale else (float("inf") if self.worst else 0.0)
+
+    def line(self):
+        shape = "x".join(str(size) for size in self.shape)
+        if self.wrong is not None:
+            return f"{self.name:<24} {shape:>18}  {self.wrong} labels differ"
+        return (
+            f"{self.name:<24} {shape:>18} {self.scale:12.4g} {self.worst:12.3g} "
+            f"{self.relative():12.3g} {self.nmse:12.3g}"
+        )
+
+
+class Report:
+    """The Differences of all outputs; str() is a table."""
+
+    def __init__(self, differences, bound):
+        self.differences = differences
+        self.bound = bound
+
+    def failed(self):
+        return [d for d in self.differences if not d.relative() <= self.bound]
+
+    def __str__(self):
+        names = ("largest", "worst diff", "relative", "NMSE")
+        head = f"{'output':<24} {'shape':>18} " + " ".join(f"{name:>12}" for name in names)
+        return "\n".join([head, *(d.line() for d in self.differences)])
+
+
+def check_folder(folder, example, *, voxeld=None, bound=None):
+    """Serves a model directory on the CPU and compares its answers with an Example's.
+
+    Raises ExportError if the directory cannot be served, CheckFailed if an answer differs by more
+    than `bound` (BOUND).  Returns a Report.
+    """
+    bound = BOUND if bound is None else bound
+    answer = _answer(os.path.abspath(folder), example, _program(voxeld))
+    differences = []
+    for name, (source, coords) in example.outputs.items():
+        if coords is None:
+            ours = answer[name]
+        else:
+            at, ours, _stride = answer.sparse(name)
+            source = _same_rows(name, source, coords, at)
+        if ours.size == source.size:
+            ours = ours.reshape(source.shape)  # flat axes, [N] and [N, 1]
+        if ours.shape != source.shape:
+            raise ExportError(
+                f"the output {name} has shape {ours.shape}; its source has {source.shape}"
+            )
+        differences.append(Difference(name, ours, source))
+    report = Report(differences, bound)
+    if report.failed():
+        names = ", ".join(d.name for d in report.failed())
+        raise CheckFailed(
+            f"the exported network answers other numbers than its source in {names} "
+            f"(allowed: {bound:g} of the largest element)\n{report}",
+            report,
+        )
+    return report
+
+
+def _same_rows(name, source, coords, at):
+    """The source's rows in the order of the answer's: ascending."""
+    order = np.lexsort(coords.T[::-1])
+    if len(coords) != len(at) or (coords[order] != at).any():
+        raise ExportError(
+            f"the output {name} has other voxels than its source: {len(at)}, and "
+            f"{len(coords)} in the source"
+        )
+    return source[order]
+
+
+def _program(voxeld):
+    found = shutil.which(voxeld or os.environ.get("VOXELD", "voxeld"))
+    if not found:
+        raise ExportError(
+            f"no program {voxeld or 'voxeld'}, which the proof runs: give its path "
+            "(voxeld=, --voxeld, the environment's VOXELD), or leave the proof out (check=False)"
+        )
+    return found
+
+
+def _answer(folder, example, program):
+    checked = subprocess.run(
+        [program, "check", folder], capture_output=True, text=True, check=False
+    )
+    if checked.returncode:
+        raise ExportError(
+            f"voxeld check refuses the network:\n{checked.stderr.strip() or checked.stdout.strip()}"
+        )
+    try:
+        from voxeld import Client
+    except ImportError as error:
+        raise ExportError(
+            "the proof needs the Python client: pip install ./clients/python"
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="voxeld-export-") as work:
+        served = os.path.join(work, "repository", "exported")
+        os.makedirs(served)
+        os.symlink(os.path.join(folder, "1"), os.path.join(served, "1"))
+        with open(os.path.join(folder, "network.json"), encoding="utf-8") as file:
+            document = json.load(file)
+        with open(os.path.join(served, "network.json"), "w", encoding="utf-8") as file:
+            json.dump({**document, "warmup": []}, file)  # one request is no reason to warm up
+        with _server(work, program), Client(f"unix:{work}/socket") as client:
+            return client.infer("exported", example.coords, example.feats)
+
+
+@contextlib.contextmanager
+def _server(work, program):
+    """The server on a Unix socket; it ends with the block."""
+    ready, log = os.path.join(work, "ready"), os.path.join(work, "log")
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [
+                program,
+                "serve",
+                "--repository",
+                os.path.join(work, "repository"),
+                "--device",
+                "cpu",
+                "--grpc",
+                f"unix:{work}/socket",
+                "--http",
+                "127.0.0.1:0",
+                "--ready-file",
+                ready,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        until = time.monotonic() + READY_SECONDS
+        while not os.path.exists(ready):
+            if process.poll() is not None or time.monotonic() > until:
+                with open(log, encoding="utf-8", errors="replace") as file:
+                    last = "".join(file.readlines()[-5:])
+                raise ExportError(f"the server did not become ready; its last lines:\n{last}")
+            time.sleep(0.02)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()

@@ -1,0 +1,16 @@
+"""The errors of an export.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+
+class ExportError(Exception):
+    """A part of the network cannot be exported; the text names the module and what it does."""
+
+
+class CheckFailed(ExportError):
+    """The exported network answers other numbers than its source; `report` has them."""
+
+    def __init__(self, text, report):
+        super().__init__(text)
+        self.report = report

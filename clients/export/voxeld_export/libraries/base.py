@@ -1,0 +1,98 @@
+"""What a sparse library's part of the exporter has to say.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import numpy as np
+
+from ..errors import ExportError
+
+
+class Sparse:
+    """A sparse tensor of any library.
+
+    features  a torch.Tensor [N, C]
+    coords    int32 [N, 4]: sample, then three axes, as the server wants them
+    shape     voxels along the three axes, or None
+    """
+
+    def __init__(self, features, coords, shape=None):
+        self.features = features
+        self.coords = coords
+        self.shape = shape
+
+
+class Library:
+    """One library during one trace: it remembers the sets of voxels that its modules made.
+
+    packages  names of its Python packages; classes of others are not looked at
+    through   its modules that only call others, or functions of torch
+    makers    {class name: method that adds its layer}
+    """
+
+    name = "none"
+    packages = ()
+    through = frozenset()
+    makers = {}
+
+    def __init__(self):
+        self.coords = {}  # of each set: int32 [rows, 4]
+
+    def sparse(self, thing):
+        """A Sparse if `thing` is a sparse tensor of this library, else None."""
+        del thing
+
+    def methods(self, trace):
+        """[(class, name, added)]: methods of sparse tensors that do what layers do."""
+        del trace
+        return []
+
+    def module(self, module):
+        """The function that adds the layer of a module, or None: its forward pass is followed."""
+        names = [c.__name__ for c in type(module).__mro__ if self._owns(c)]
+        for name in names:
+            if name in self.makers:
+                return getattr(self, self.makers[name])
+        if not names or self.through.intersection(names) or not self._owns(type(module)):
+            return None
+        return self._refused
+
+    def dense_view(self, trace, value, x, shape):
+        """`x`, the dense tensor that `value` is, seen with another shape."""
+        del trace, value
+        raise ExportError(f"it makes shape {tuple(shape)} of {tuple(x.shape)}")
+
+    def remember(self, on, coords):
+        """Keeps the coordinates of a set, in the order of the library's rows."""
+        self.coords.setdefault(on, coords)
+
+    def _owns(self, kind):
+        return kind.__module__.split(".")[0] in self.packages
+
+    def _refused(self, trace, module, args, kwargs, result):
+        del args, kwargs
+        trace.refuse(
+            result, f"{self.name}'s {type(module).__name__} {trace.said()}, which no layer does"
+        )
+
+
+def three(numbers, fill):
+    """A number or a list of one to three as a list of three; axes that are missing are flat."""
+    if isinstance(numbers, (int, np.integer)):
+        return [int(numbers)] * 3
+    numbers = [int(number) for number in numbers]
+    if len(numbers) > 3:
+        raise ExportError(f"it has {len(numbers)} axes; expected one to three")
+    return numbers + [fill] * (3 - len(numbers))
+
+
+def four_columns(coords):
+    """int32 [N, 4] of an array with a sample and one to three axes; missing axes are 0."""
+    coords = np.asarray(coords)
+    if coords.ndim != 2 or not 2 <= coords.shape[1] <= 4:
+        raise ExportError(
+            f"coords have shape {coords.shape}; expected [N, 4]: the sample, then three axes"
+        )
+    full = np.zeros((len(coords), 4), np.int32)
+    full[:, : coords.shape[1]] = coords
+    return full

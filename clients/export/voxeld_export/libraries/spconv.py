@@ -1,0 +1,221 @@
+"""spconv 2: SparseConvTensor, its convolutions and pools.
+
+Source: spconv 2.3.8, spconv/pytorch/{core,conv,pool,modules,tables}.py.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import numpy as np
+
+from ..errors import ExportError
+from .base import Library, Sparse, four_columns, three
+
+_ACTIVATIONS = {
+    "ReLU": ("relu", False),
+    "Sigmoid": ("sigmoid", False),
+    "LeakyReLU": ("leaky_relu", True),
+}
+
+
+class Spconv(Library):
+    """A trace of modules of spconv."""
+
+    name = "spconv"
+    packages = ("spconv",)
+    through = frozenset(
+        "SparseSequential SparseModule SparseBatchNorm SparseSyncBatchNorm SparseReLU "
+        "SparseIdentity Identity AddTable JoinTable ConcatTable ToDense RemoveGrid "
+        "PrintTensorMeta PrintCurrentTime".split()
+    )
+    makers = {
+        "SparseConvolution": "_conv",
+        "SparseMaxPool": "_pool",
+        "SparseAvgPool": "_pool",
+        "SparseGlobalMaxOrAvgPool": "_global_pool",
+    }
+
+    def __init__(self):
+        super().__init__()
+        self._strided = {}  # indice_key: (layer, the set it reads)
+
+    def sparse(self, thing):
+        if type(thing).__name__ != "SparseConvTensor" or not self._owns(type(thing)):
+            return None
+        return Sparse(
+            thing.features, four_columns(thing.indices.cpu().numpy()), three(thing.spatial_shape, 1)
+        )
+
+    def methods(self, trace):
+        import spconv.pytorch  # it is there, or there would be no module of it
+
+        return [(spconv.pytorch.SparseConvTensor, "dense", self._dense)]
+
+    def dense_view(self, trace, value, x, shape):
+        """[B, C, D, H, W] as [B, C * D, H, W]: bird's-eye view."""
+        made = trace.network.layer(value.layer)
+        if x.dim() == 5 and tuple(shape) in (
+            (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]),
+            (x.shape[0], -1, *x.shape[3:]),
+        ):
+            source = trace.network.values[made["input"]]
+            return trace.network.add(
+                "to_dense",
+                [source],
+                trace.place("to_dense"),
+                kind="dense",
+                shape=made["shape"],
+                fold=True,
+            )
+        return super().dense_view(trace, value, x, shape)
+
+    # --- modules ---
+
+    def _conv(self, trace, module, args, kwargs, result):
+        del kwargs
+        given = args[0]
+        source = self._source(trace, given, module)
+        keys = {
+            "channels": int(module.out_channels),
+            "bias": None if module.bias is not None else False,
+            "layout": "spconv",
+            "tensors": self._tensors(trace, module),
+        }
+        rule = {
+            "kernel": three(module.kernel_size, 1),
+            "dilation": _unless(1, three(module.dilation, 1)),
+        }
+        if getattr(module, "inverse", False):
+            value = self._inverse(trace, module, source, keys)
+        elif getattr(module, "subm", False) or module.conv1x1:
+            value = trace.network.add("subm_conv", [source], trace.path, **keys, **rule)
+        elif getattr(module, "transposed", False):
+            value = self._transposed(trace, module, source, {**keys, **rule})
+        else:
+            value = self._make_set(trace, "sparse_conv", module, given, {**keys, **rule})
+        self._finish(trace, _activated(trace, module, value), result)
+
+    def _pool(self, trace, module, args, kwargs, result):
+        del kwargs
+        if getattr(module, "subm", False):
+            raise ExportError(
+                f"{type(module).__name__} {trace.said()} is submanifold, which no layer does"
+            )
+        op = "avg_pool" if "Avg" in type(module).__name__ else "max_pool"
+        rule = {
+            "kernel": three(module.kernel_size, 1),
+            "dilation": _unless(1, three(module.dilation, 1)),
+        }
+        self._finish(trace, self._make_set(trace, op, module, args[0], rule), result)
+
+    def _global_pool(self, trace, module, args, kwargs, result):
+        del kwargs
+        source = self._source(trace, args[0], module)
+        on = ("global", source.on)
+        self.remember(on, np.array([[b, 0, 0, 0] for b in range(args[0].batch_size)], np.int32))
+        trace.bind(
+            result,
+            trace.network.add(
+                "global_pool", [source], trace.path, on=on, mode="avg" if module.is_mean else "max"
+            ),
+        )
+
+    def _dense(self, trace, tensor, args, kwargs, result):
+        if not all(args) or not kwargs.get("channels_first", True):
+            trace.refuse(result, f"dense(channels_first=False) {trace.said()}, which no layer does")
+            return
+        source = trace.value(tensor.features, f"dense() {trace.said()}")
+        trace.bind(
+            result,
+            trace.network.add(
+                "to_dense",
+                [source],
+                trace.place("to_dense"),
+                kind="dense",
+                shape=three(tensor.spatial_shape, 1),
+            ),
+        )
+
+    # --- their parts ---
+
+    def _source(self, trace, given, module):
+        source = trace.value(given.features, f"{type(module).__name__} {trace.said()}")
+        self.remember(source.on, four_columns(given.indices.cpu().numpy()))
+        return source
+
+    def _finish(self, trace, value, result):
+        self.remember(value.on, four_columns(result.indices.cpu().numpy()))
+        trace.bind(result.features, value)
+
+    def _tensors(self, trace, module):
+        name, weight = trace.constant(module.weight)
+        kernel, co, ci = list(module.kernel_size), module.out_channels, module.in_channels
+        if list(weight.shape) != [co, *kernel, ci]:
+            raise ExportError(
+                f"{name} has shape {list(weight.shape)}; expected {[co, *kernel, ci]}, "
+                "as spconv 2.2 and newer store it"
+            )
+        tensors = {"weight": (name, weight.reshape(co, *three(kernel, 1), ci))}
+        if module.bias is not None:
+            tensors["bias"] = trace.constant(module.bias)
+        return tensors
+
+    def _make_set(self, trace, op, module, given, keys):
+        """A layer whose voxels are those that any offset of its kernel meets."""
+        source = self._source(trace, given, module)
+        keys.update(stride=three(module.stride, 1), padding=_unless(0, three(module.padding, 0)))
+        if source.on == 0:
+            trace.network.spatial_shape = three(given.spatial_shape, 1)
+        on = (
+            "spconv",
+            source.on,
+            *(str(keys[key]) for key in ("kernel", "stride", "padding", "dilation")),
+        )
+        value = trace.network.add(op, [source], trace.path, on=on, rule="spconv", **keys)
+        if module.indice_key is not None:
+            self._strided[module.indice_key] = (value.layer, source.on)
+        return value
+
+    def _inverse(self, trace, module, source, keys):
+        if module.indice_key not in self._strided:
+            raise ExportError(
+                f"{type(module).__name__} {trace.said()} undoes indice_key "
+                f'"{module.indice_key}", which no strided layer before it has made'
+            )
+        layer, on = self._strided[module.indice_key]
+        return trace.network.add("inverse_conv", [source], trace.path, on=on, of=layer, **keys)
+
+    def _transposed(self, trace, module, source, keys):
+        for key in ("padding", "output_padding"):
+            if any(getattr(module, key, [0])):
+                raise ExportError(
+                    f"{type(module).__name__} {trace.said()} has {key} "
+                    f"{getattr(module, key)}; expected 0 in a transposed convolution"
+                )
+        if any(size % 2 for size in module.kernel_size) or any(d != 1 for d in module.dilation):
+            raise ExportError(
+                f"{type(module).__name__} {trace.said()} has kernel {list(module.kernel_size)}, "
+                f"dilation {list(module.dilation)}; expected an even kernel and dilation 1"
+            )
+        keys["stride"] = three(module.stride, 1)
+        on = ("children", source.on, str(keys["kernel"]), str(keys["stride"]))
+        return trace.network.add("transposed_conv", [source], trace.path, on=on, **keys)
+
+
+def _unless(default, numbers):
+    return None if all(number == default for number in numbers) else numbers
+
+
+def _activated(trace, module, value):
+    """The activation that spconv fused into a convolution."""
+    kind = getattr(getattr(module, "act_type", None), "name", "None_")
+    if kind == "None_":
+        return value
+    if kind not in _ACTIVATIONS:
+        raise ExportError(
+            f"{type(module).__name__} {trace.said()} has the activation {kind}; "
+            f"expected one of {', '.join(_ACTIVATIONS)}"
+        )
+    op, sloped = _ACTIVATIONS[kind]
+    return trace.network.add(
+        op, [value], f"{trace.path}.act", slope=float(module.act_alpha) if sloped else None
+    )

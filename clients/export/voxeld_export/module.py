@@ -1,0 +1,205 @@
+"""Exports a live PyTorch module by following one forward pass.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import os
+import shutil
+import tempfile
+
+import numpy as np
+import torch
+
+from .check import check_folder
+from .errors import ExportError
+from .libraries import library_of
+from .network import Network
+from .trace import Trace
+from .weights import DATATYPES, round_weights
+
+OUTPUTS_MAX = 8
+_TRAINED = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
+
+
+class Example:
+    """A request and the answers of the source to it.
+
+    coords   int32 [N, 4]
+    feats    float32 [N, C]
+    outputs  {name: (array, coords of its rows or None)}: None = the request's rows, or no voxels
+    """
+
+    def __init__(self, coords, feats):
+        self.coords = coords
+        self.feats = feats
+        self.outputs = {}
+
+    def save(self, path):
+        """As .npz: coords, feats, and for each output NAME and NAME.coords."""
+        arrays = {"coords": self.coords, "feats": self.feats}
+        for name, (array, coords) in self.outputs.items():
+            arrays["out." + name] = array
+            if coords is not None:
+                arrays["at." + name] = coords
+        np.savez(path, **arrays)
+
+
+def from_module(
+    net,
+    example,
+    folder,
+    *,
+    feats=None,
+    coords=None,
+    outputs=None,
+    datatype="FP32",
+    check=True,
+    voxeld=None,
+    bound=None,
+    description=None,
+    **more,
+):
+    """Writes a live module as a model directory, and proves that it answers the same numbers.
+
+    net       a torch.nn.Module of modules of a sparse library and of torch; norms and dropout are
+              in eval() mode
+    example   what its forward pass gets: a sparse tensor, a tuple of arguments, or a dict that is
+              the only argument.  The network does not depend on its voxels, only on the path
+              that Python takes through the forward pass
+    feats     the tensor [N, C] that requests send, and
+    coords    the tensor [N, 4] of its voxels, where `example` has no sparse tensor
+    folder    REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that is there
+              is replaced
+    outputs   {path in the result: name}, such as {"x_conv4": "features"} or {"0": "logits"};
+              None = all
+    datatype  "FP32", "FP16" or "BF16": what the weights of convolutions and linear layers are
+              rounded to; the proof's source then computes with the rounded weights, too
+    check     False leaves the proof out
+    voxeld    the server's program for the proof; None = the one in PATH
+    bound     worst element allowed, over the largest of its output; None = check.BOUND
+    more      keys of network.json's top level: limits, batching, precision, warmup
+
+    Returns a Report: str() of it is a table.  Raises ExportError, and CheckFailed if the numbers
+    differ; the folder is then as it was before.
+    """
+    if datatype not in DATATYPES:
+        raise ExportError(f'datatype "{datatype}"; expected one of {", ".join(DATATYPES)}')
+    for name, module in net.named_modules():
+        if module.training and isinstance(module, _TRAINED):
+            raise ExportError(
+                f"{name} is in training mode, where its answers follow the batch; call eval() first"
+            )
+    with _rounded(net, datatype), torch.no_grad():
+        network, found = _follow(net, example, feats, coords, outputs, description)
+    folder = os.path.abspath(folder)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
+    try:
+        os.chmod(made, 0o755)
+        network.write(made, datatype if datatype != "FP32" else None, **more)
+        found.save(os.path.join(made, "example.npz"))
+        report = check_folder(made, found, voxeld=voxeld, bound=bound) if check else None
+        if os.path.isdir(folder):
+            shutil.rmtree(folder)
+        os.rename(made, folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return report
+
+
+def _follow(net, example, feats, coords, outputs, description):
+    """The network, and the example with the source's answers."""
+    library = library_of(net)
+    given = library.sparse(example)
+    if given is not None:
+        feats, coords = given.features, given.coords
+    elif feats is None or coords is None:
+        raise ExportError(
+            f"example is a {type(example).__name__}, expected a sparse tensor of "
+            f"{library.name}; or say which tensors requests send: feats=, coords="
+        )
+    network = Network(int(feats.shape[1]), description)
+    found = Example(_coords(coords), feats.detach().cpu().float().numpy().copy())
+    with Trace(net, library, network) as trace:
+        trace.begin(feats)
+        result = net(*example) if isinstance(example, tuple) else net(example)
+    library.remember(0, found.coords)
+    for path, wanted, tensor in _chosen(trace, library, result, outputs):
+        value = trace.value(tensor, f"the output {path or wanted}")
+        array = tensor.detach().cpu().numpy()
+        at = None if value.kind == "dense" or value.on == 0 else library.coords[value.on]
+        name = network.output(value, wanted)
+        found.outputs[name] = (array if value.kind == "labels" else array.astype(np.float32), at)
+    return network, found
+
+
+def _coords(coords):
+    array = (
+        coords.detach().cpu().numpy() if isinstance(coords, torch.Tensor) else np.asarray(coords)
+    )
+    if array.ndim != 2 or array.shape[1] != 4:
+        raise ExportError(
+            f"coords have shape {array.shape}; expected [N, 4]: the sample, then three axes"
+        )
+    return array.astype(np.int32)
+
+
+def _chosen(trace, library, result, outputs):
+    """[(path in the result, name, tensor)]."""
+    found = list(_flat(library, result, ""))
+    if outputs is not None:
+        there = {path: tensor for path, tensor in found}
+        for path in outputs:
+            if path not in there:
+                raise ExportError(
+                    f'the result has no "{path}"; it has {", ".join(map(repr, there))}'
+                )
+        return [(path, name, there[path]) for path, name in outputs.items()]
+    alone = len(found) == 1
+    made = [
+        (path, "out" if alone else path.replace(".", "_"), tensor)
+        for path, tensor in found
+        if alone or trace.known(tensor) not in (None, trace.network.feats)
+    ]
+    if not made:
+        raise ExportError("the network returns no tensor that comes from the features")
+    if len(made) > OUTPUTS_MAX:
+        raise ExportError(
+            f"the network returns {len(made)} tensors; choose up to {OUTPUTS_MAX} by outputs=: "
+            f'{", ".join(path for path, _, _ in made)}'
+        )
+    return made
+
+
+def _flat(library, thing, path):
+    """Tensors in nested dicts and lists, with paths like "points.0"."""
+    sparse = library.sparse(thing)
+    if sparse is not None:
+        yield path, sparse.features
+    elif isinstance(thing, torch.Tensor):
+        yield path, thing
+    elif isinstance(thing, (list, tuple, dict)):
+        items = thing.items() if isinstance(thing, dict) else enumerate(thing)
+        for key, item in items:
+            yield from _flat(library, item, f"{path}.{key}" if path else str(key))
+
+
+class _rounded:
+    """Meanwhile weights that are multiplied have what `datatype` holds of them."""
+
+    def __init__(self, net, datatype):
+        self.kept = []
+        if datatype == "FP32":
+            return
+        for name, parameter in net.named_parameters():
+            if parameter.dim() > 1:
+                self.kept.append((parameter, parameter.data))
+                array = round_weights(name, parameter.detach().cpu().float().numpy(), datatype)
+                parameter.data = torch.from_numpy(array.astype(np.float32)).to(parameter.data)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *about):
+        for parameter, data in self.kept:
+            parameter.data = data

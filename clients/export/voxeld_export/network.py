@@ -1,0 +1,235 @@
+"""A network in the making: layers, their tensors, and the model directory they are written to.
+
+Formats: engine/README.md, "A model directory" and "network.json".
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import json
+import os
+
+import numpy as np
+
+from .errors import ExportError
+from .weights import write_weights
+
+LAYERS_MAX = 1024
+NAME_BYTES_MAX = 127
+CONCAT_MAX = 8
+
+
+class Value:
+    """The result of a layer, or the network's input.
+
+    layer     its name in network.json
+    channels  of a row
+    on        the set of voxels that its rows lie on: any object, equal for equal sets
+    kind      "rows"; "labels" (an argmax), "dense" (a to_dense): only outputs read these
+    """
+
+    def __init__(self, layer, channels, on, kind="rows"):
+        self.layer = layer
+        self.channels = channels
+        self.on = on
+        self.kind = kind
+
+
+class Network:
+    """Collects layers in the order of their use.
+
+    A layer's tensors go into the weights file under their names in the state_dict, so that
+    weights trained later can take their place.
+    """
+
+    def __init__(self, channels, description=None):
+        self.description = description
+        self.feats = Value("feats", channels, 0)
+        self.spatial_shape = None
+        self.layers = []
+        self.values = {"feats": self.feats}
+        self.tensors = {}
+        self.outputs = []
+        self._names = {"feats", "coords"}
+
+    def name(self, wanted):
+        """`wanted`, or with a number behind it if there is such a layer."""
+        wanted = wanted.encode()[: NAME_BYTES_MAX - 5].decode(errors="ignore") or "layer"
+        name, count = wanted, 1
+        while name in self._names:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._names.add(name)
+        return name
+
+    def add(self, op, inputs, wanted, *, channels=None, on=None, kind="rows", tensors=None, **keys):
+        """Adds a layer and returns its Value.
+
+        inputs   Values
+        tensors  {"weight": (name in the state_dict, array)}; name None: the exporter made it
+        keys     of network.json, as they are; None = the default
+        """
+        for value in inputs:
+            if value.kind != "rows":
+                raise ExportError(
+                    f"{wanted}: {op} reads the {value.kind} of {value.layer}, "
+                    "which only an output can have"
+                )
+        if op in ("add", "mul", "concat"):
+            self._one_set(op, wanted, inputs)
+        layer = {"name": self.name(wanted), "op": op}
+        if len(inputs) == 1:
+            layer["input"] = inputs[0].layer
+        else:
+            layer["inputs"] = [value.layer for value in inputs]
+        if channels is not None and op not in ("concat", "argmax"):
+            layer["channels"] = channels
+        layer.update({key: _short(value) for key, value in keys.items() if value is not None})
+        renamed = {}
+        for key, (name, array) in (tensors or {}).items():
+            name = name or f"{layer['name']}.made_{key}"
+            self._keep(name, array)
+            if name != f"{layer['name']}.{key}":
+                renamed[key] = name
+        if renamed:
+            layer["tensors"] = renamed
+        self.layers.append(layer)
+        if len(self.layers) > LAYERS_MAX:
+            raise ExportError(
+                f"{wanted} is layer {len(self.layers)}; " f"a network has at most {LAYERS_MAX}"
+            )
+        value = Value(
+            layer["name"],
+            inputs[0].channels if channels is None else channels,
+            inputs[0].on if on is None else on,
+            kind,
+        )
+        self.values[layer["name"]] = value
+        return value
+
+    def layer(self, name):
+        """A layer as it stands in network.json."""
+        return next(layer for layer in self.layers if layer["name"] == name)
+
+    def concat(self, inputs, wanted):
+        """One layer of up to 8 inputs, more of them for more."""
+        while len(inputs) > 1:
+            head, rest = inputs[:CONCAT_MAX], inputs[CONCAT_MAX:]
+            joined = self.add("concat", head, wanted, channels=sum(v.channels for v in head))
+            inputs = [joined] + rest
+        return inputs[0]
+
+    def output(self, value, wanted):
+        """Makes a value an output; returns its name on the wire."""
+        name, count = wanted, 1
+        while any(name == output["name"] for output in self.outputs) or name in ("feats", "coords"):
+            count += 1
+            name = f"{wanted}_{count}"
+        output = {"name": name, "layer": value.layer}
+        if value.kind == "labels":
+            output["datatype"] = "INT32"
+        self.outputs.append(output)
+        return name
+
+    def document(self, **more):
+        """network.json as a dict; `more` are keys of its top level, limits for example."""
+        coords = "coords"
+        if self.spatial_shape is not None:
+            coords = {"name": "coords", "spatial_shape": list(self.spatial_shape)}
+        document = {"format": 1}
+        if self.description:
+            document["description"] = self.description
+        document["inputs"] = {
+            "coords": coords,
+            "feats": {"name": "feats", "channels": self.feats.channels},
+        }
+        document["layers"] = self._needed()
+        document["outputs"] = self.outputs
+        document.update(more)
+        return document
+
+    def write(self, folder, datatype=None, version=1, **more):
+        """Writes FOLDER/network.json and FOLDER/VERSION/weights.safetensors; returns the document.
+
+        datatype  "FP16" or "BF16": what the weights of convolutions and linear layers are rounded
+                  to; None: they stay as they are.
+        """
+        document = self.document(**more)
+        multiplied, kept = set(), {}
+        for layer in document["layers"]:
+            for key in ("weight", "bias", "running_mean", "running_var"):
+                name = layer.get("tensors", {}).get(key, f"{layer['name']}.{key}")
+                if name in self.tensors:
+                    kept[name] = self.tensors[name]
+                    if key == "weight" and (
+                        layer["op"] == "linear" or layer["op"].endswith("_conv")
+                    ):
+                        multiplied.add(name)
+        path = os.path.join(folder, str(version))
+        os.makedirs(path, exist_ok=True)
+        write_weights(
+            os.path.join(path, "weights.safetensors"),
+            kept,
+            {name: datatype for name in multiplied} if datatype else {},
+        )
+        _replace(os.path.join(folder, "network.json"), _text(document))
+        return document
+
+    def _one_set(self, op, wanted, inputs):
+        first = inputs[0]
+        for other in inputs[1:]:
+            if other.on != first.on:
+                raise ExportError(
+                    f"{wanted}: {op} joins {first.layer} and {other.layer}, "
+                    "which lie on different sets of voxels"
+                )
+            if op != "concat" and other.channels != first.channels:
+                raise ExportError(
+                    f"{wanted}: {op} joins {first.layer} of {first.channels} channels "
+                    f"and {other.layer} of {other.channels}; expected equal ones"
+                )
+
+    def _keep(self, name, array):
+        array = np.ascontiguousarray(array)
+        known = self.tensors.setdefault(name, array)
+        if known is not array and (
+            known.shape != array.shape or known.tobytes() != array.tobytes()
+        ):
+            raise ExportError(f"the tensor {name} has two values: it was changed between two uses")
+
+    def _needed(self):
+        """The layers that an output needs: one that none needs is an error in network.json."""
+        needed = {output["layer"] for output in self.outputs}
+        kept = []
+        for layer in reversed(self.layers):
+            if layer["name"] not in needed:
+                continue
+            kept.append(layer)
+            needed.update(layer.get("inputs", [layer.get("input")]))
+            needed.update(layer[key] for key in ("of", "onto", "occupancy", "keep") if key in layer)
+        return kept[::-1]
+
+
+def _short(value):
+    """Three equal numbers as one."""
+    return (
+        value[0] if isinstance(value, list) and len(value) == 3 and len(set(value)) == 1 else value
+    )
+
+
+def _text(document):
+    """JSON with a layer on a line, which people can read."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            inner = ",\n    ".join(json.dumps(item) for item in value)
+            lines.append(f"  {json.dumps(key)}: [\n    {inner}\n  ]")
+        else:
+            lines.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _replace(path, text):
+    """A server that reads the repository sees the old file or the new one, never half of it."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".new", path)

@@ -1,0 +1,221 @@
+"""Follows one forward pass of a PyTorch module and writes down what it does to features.
+
+Every tensor of features that the pass makes is known by identity, together with the layer whose
+result it is.  Two things add layers: a module of a sparse library (libraries/), whose own forward
+pass is not looked into, and a function of torch (functions.py).  A function that has no layer
+marks its result; only if an output needs that result is it an error, which names the function
+and the module that called it.
+
+    with Trace(net, library, network) as trace:
+        trace.begin(features)
+        result = net(example)
+    trace.value(result.features)
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import contextlib
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .errors import ExportError
+from .functions import FUNCTIONS, READ_ONLY
+
+
+class Unknown:
+    """The result of something that no layer does."""
+
+    def __init__(self, why):
+        self.why = why
+
+
+class Trace(TorchFunctionMode):
+    """The forward pass of `net`, as layers of `network`.
+
+    library  of libraries/: says which modules and methods are its own, and adds their layers
+    """
+
+    def __init__(self, net, library, network):
+        super().__init__()
+        self.net = net
+        self.library = library
+        self.network = network
+        self._known = {}  # id(tensor): (tensor, Value or Unknown); keeps the tensors alive
+        self._path = []  # of the modules whose forward pass runs
+        self._paused = 0
+        self._undo = contextlib.ExitStack()
+        self._names = {}  # id of a parameter or buffer: its name in the state_dict
+        for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
+            self._names.setdefault(id(tensor), name)
+
+    # --- what functions.py and libraries/ use ---
+
+    def begin(self, features):
+        """Says which tensor is the network's input."""
+        self.bind(features, self.network.feats)
+
+    def bind(self, tensor, value):
+        """Says what a tensor is the result of; a Value or an Unknown."""
+        self._known[id(tensor)] = (tensor, value)
+
+    def bind_changed(self, tensor, value):
+        """The same of a tensor that was changed in place: its views have changed, too."""
+        for key, (known, _) in list(self._known.items()):
+            if known.data_ptr() == tensor.data_ptr() and known.shape == tensor.shape:
+                self._known[key] = (known, value)
+        self.bind(tensor, value)
+
+    def known(self, tensor):
+        """The Value or Unknown that a tensor is, or None."""
+        entry = self._known.get(id(tensor))
+        return entry[1] if entry and entry[0] is tensor else None
+
+    def refuse(self, result, why):
+        """Marks all tensors of a result: an output that needs one of them is an error, `why`."""
+        for tensor in _tensors(result):
+            self.bind(tensor, Unknown(why))
+
+    def value(self, tensor, reader=None):
+        """The Value of a tensor; ExportError if no layer makes it."""
+        found = self.known(tensor)
+        reader = reader or "an output"
+        if found is None:
+            raise ExportError(
+                f"{reader} reads a tensor of shape {tuple(tensor.shape)} that does not "
+                "come from the features by operations that were seen"
+            )
+        if isinstance(found, Unknown):
+            raise ExportError(f"{reader} needs {found.why}")
+        return found
+
+    def constant(self, tensor):
+        """(name in the state_dict, array) of a parameter or a buffer."""
+        kept = tensor.detach().cpu()
+        return (
+            self._names[id(tensor)],
+            (kept.float() if kept.dtype == torch.bfloat16 else kept).numpy(),
+        )
+
+    def is_constant(self, tensor):
+        """Whether a tensor is the network's own, whatever the input is."""
+        return id(tensor) in self._names
+
+    @property
+    def path(self):
+        """The module that runs, by its name in `net`."""
+        return self._path[-1] if self._path else ""
+
+    def place(self, op):
+        """What a layer of a function is called: by the module, if that does nothing else."""
+        if not self.path:
+            return op
+        module = dict(self.net.named_modules()).get(self.path)
+        leaf = module is not None and not any(True for _ in module.children())
+        return self.path if leaf else f"{self.path}.{op}"
+
+    def said(self):
+        """Where the pass is, for an error."""
+        return f"in module {self.path}" if self.path else "in the network's own forward"
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Nothing is written down meanwhile."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
+    # --- the pass ---
+
+    def __enter__(self):
+        for name, module in self.net.named_modules():
+            self._watch(name, module)
+        for owner, method, added in self.library.methods(self):
+            self._watch_method(owner, method, added)
+        return super().__enter__()
+
+    def __exit__(self, *about):
+        self._undo.close()
+        return super().__exit__(*about)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        with self.paused():
+            result = func(*args, **kwargs)
+            if name not in READ_ONLY:
+                self._function(name, args, kwargs, result)
+        return result
+
+    def _function(self, name, args, kwargs, result):
+        read = [self.known(tensor) for tensor in _tensors((args, kwargs))]
+        if not any(read):
+            return
+        unknown = next((value for value in read if isinstance(value, Unknown)), None)
+        make = FUNCTIONS.get(name)
+        if unknown or not make:
+            why = unknown.why if unknown else f"torch's {name} {self.said()}, which no layer does"
+            self.refuse(result, why)
+            return
+        try:
+            value = make(self, *args, **kwargs)
+        except ExportError as error:
+            self.refuse(result, f"torch's {name} {self.said()}: {error}")
+            return
+        (self.bind_changed if result is args[0] else self.bind)(result, value)
+
+    def _watch(self, name, module):
+        forward, make = module.forward, self.library.module(module)
+
+        def run(*args, **kwargs):
+            self._path.append(name)
+            try:
+                if self._paused or not make:
+                    return forward(*args, **kwargs)
+                with self.paused():
+                    result = forward(*args, **kwargs)
+                    try:
+                        make(self, module, args, kwargs, result)
+                    except ExportError as error:
+                        self.refuse(result, str(error))
+                return result
+            finally:
+                self._path.pop()
+
+        own = "forward" in vars(module)
+        module.forward = run
+        self._undo.callback(
+            lambda: setattr(module, "forward", forward) if own else delattr(module, "forward")
+        )
+
+    def _watch_method(self, owner, method, added):
+        """A method of a sparse tensor that does what a layer does, as dense() is."""
+        plain = getattr(owner, method)
+
+        def run(this, *args, **kwargs):
+            if self._paused:
+                return plain(this, *args, **kwargs)
+            with self.paused():
+                result = plain(this, *args, **kwargs)
+                added(self, this, args, kwargs, result)
+            return result
+
+        setattr(owner, method, run)
+        self._undo.callback(setattr, owner, method, plain)
+
+
+def _tensors(thing):
+    """All tensors in nested lists, tuples and dicts, and the features of sparse tensors."""
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif isinstance(getattr(thing, "features", None), torch.Tensor):
+        yield thing.features
+    elif isinstance(thing, (list, tuple)):
+        for item in thing:
+            yield from _tensors(item)
+    elif isinstance(thing, dict):
+        yield from _tensors(list(thing.values()))

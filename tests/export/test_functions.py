@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch's functions on features, each against torch itself."""
+
+import pytest
+import spconv.pytorch as sp
+import torch
+from conftest import cloud, trained
+from torch import nn
+from torch.nn import functional as F
+from voxeld_export import from_module
+from voxeld_export.functions import FUNCTIONS, READ_ONLY
+
+
+class Net(nn.Module):
+    """A convolution, then functions of its features, each an output."""
+
+    def __init__(self, functions):
+        super().__init__()
+        self.functions = functions
+        self.conv = sp.SubMConv3d(4, 8, 3)
+        self.other = sp.SubMConv3d(4, 8, 1, bias=False)
+        self.scale = nn.Parameter(torch.randn(8))
+        self.matrix = nn.Parameter(torch.randn(8, 6))
+        self.register_buffer("shift", torch.randn(1, 8))
+        self.norm = nn.LayerNorm(8)
+        self.plain = nn.LayerNorm(8, elementwise_affine=False)
+        self.one = nn.GroupNorm(1, 8)
+        self.batch = nn.BatchNorm1d(8)
+        self.free = nn.BatchNorm1d(8, affine=False)
+        self.linear = nn.Linear(8, 3)
+        self.act = nn.ModuleList(
+            [
+                nn.ReLU(inplace=True),
+                nn.SiLU(),
+                nn.GELU(),
+                nn.Sigmoid(),
+                nn.Tanh(),
+                nn.LeakyReLU(0.1),
+                nn.Softplus(),
+                nn.Softmax(dim=1),
+            ]
+        )
+
+    def forward(self, x):
+        features, other = self.conv(x).features, self.other(x).features
+        return {
+            str(i): function(self, features, other) for i, function in enumerate(self.functions)
+        }
+
+
+def changed_in_place(net, x, y):
+    """A view sees what is done to what it is a view of."""
+    whole = torch.tanh(x)
+    view = whole.view(-1, 8)
+    whole.mul_(0.5)
+    whole += y
+    return view.relu()
+
+
+CASES = {
+    "activations": [lambda n, x, y, i=i: n.act[i](x.clone()) for i in range(8)],
+    "activations as functions": [
+        lambda n, x, y: F.relu(x),
+        lambda n, x, y: x.clone().relu_(),
+        lambda n, x, y: torch.sigmoid(x),
+        lambda n, x, y: F.silu(x),
+        lambda n, x, y: F.leaky_relu(x, 0.3),
+        lambda n, x, y: x.tanh(),
+        lambda n, x, y: x.softmax(-1),
+        lambda n, x, y: F.softplus(x),
+    ],
+    "norms": [
+        lambda n, x, y: n.norm(x),
+        lambda n, x, y: n.plain(x),
+        lambda n, x, y: n.one(x),
+        lambda n, x, y: n.batch(x),
+        lambda n, x, y: n.free(x),
+        lambda n, x, y: F.layer_norm(x, (8,), n.scale, n.norm.bias),
+        lambda n, x, y: F.layer_norm(x, (8,), n.scale),
+    ],
+    "weights": [
+        lambda n, x, y: n.linear(x),
+        lambda n, x, y: x @ n.matrix,
+        lambda n, x, y: torch.mm(x, n.matrix),
+        lambda n, x, y: (
+            torch.addmm(n.linear.bias, x, n.linear.weight.t()) if False else x @ n.matrix
+        ),
+        lambda n, x, y: F.linear(x, n.linear.weight),
+        lambda n, x, y: x * n.scale,
+        lambda n, x, y: n.shift + x,
+        lambda n, x, y: x * n.scale + n.shift,
+    ],
+    "arithmetic": [
+        lambda n, x, y: x + y,
+        lambda n, x, y: x - y,
+        lambda n, x, y: x * y,
+        lambda n, x, y: 1 - x,
+        lambda n, x, y: x / 4,
+        lambda n, x, y: -x,
+        lambda n, x, y: 2 * x + 0.5,
+        lambda n, x, y: torch.sub(x, 3),
+    ],
+    "in place": [
+        changed_in_place,
+        lambda n, x, y: x.clone().add_(y),
+        lambda n, x, y: y.clone().mul_(x).sub_(1),
+        lambda n, x, y: x.clone().div_(2).neg_(),
+    ],
+    "the same": [
+        lambda n, x, y: x.detach().contiguous().float(),
+        lambda n, x, y: F.dropout(x, 0.5, False),
+        lambda n, x, y: x.reshape(x.shape[0], -1),
+        lambda n, x, y: x.to(torch.float32).clone(),
+    ],
+    "side by side": [
+        lambda n, x, y: torch.cat([x, y], 1),
+        lambda n, x, y: torch.cat((y, x, y), dim=-1),
+        lambda n, x, y: torch.cat([x] * 11, 1),
+        lambda n, x, y: torch.cat([x, y], 1).argmax(1),
+        lambda n, x, y: x.argmax(dim=1, keepdim=True),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_function(folder, name):
+    coords = cloud("scatter", (12, 10, 14))
+    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
+    report = from_module(trained(Net(CASES[name])), x, folder)
+    assert len(report.differences) == len(CASES[name])
+
+
+def test_the_lists_are_apart():
+    assert not READ_ONLY.intersection(FUNCTIONS)
