@@ -139,7 +139,8 @@ SAME(hipDeviceGetUuid, device_uuid, (void *id, int device), (id, device))
 SAME(hipDeviceGetPCIBusId, device_pci, (char *bus, int bytes, int device),
      (bus, bytes, device))
 SAME(hipDeviceTotalMem, device_memory, (size_t * bytes, int device), (bytes, device))
-SAME(hipMemGetInfo, memory_info, (size_t * left, size_t *total), (left, total))
+SAME(hipMemGetInfo, memory_info, (size_t * free_bytes, size_t *total),
+     (free_bytes, total))
 SAME(hipMalloc, memory_open, (u64 * address, size_t bytes), (address, bytes))
 SAME(hipFree, memory_close, (u64 address), (address))
 SAME(hipHostRegister, host_pin, (void *memory, size_t bytes, unsigned flags),

@@ -7,6 +7,5 @@ vx_script_test(NAME tidy LABELS tidy SECONDS 12 BUSY
 # clang-tidy with the flags of this very build; a few seconds, because the static analyzer is off.
 if(NOT VX_FUZZ AND NOT VX_SANITIZE)
   vx_script_test(NAME lint LABELS tidy SECONDS 60 BUSY
-    COMMAND run-clang-tidy-14 -quiet -p ${CMAKE_BINARY_DIR}
-      "${CMAKE_SOURCE_DIR}/(clients|engine|kernels|proto|server|tests)/.*[.]c$")
+    COMMAND ${CMAKE_CURRENT_LIST_DIR}/lint ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
 endif()
