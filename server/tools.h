@@ -1,6 +1,8 @@
-/* tools - two small subcommands: check a model, and ask a server whether it is ready.
+/* tools - small subcommands: check a model, show or check settings, ask a server whether it
+ * is ready.
  *
  *   voxeld check DIRECTORY [VERSION]     reads and checks versions, prints layers
+ *   voxeld config [--check settings]     prints a configuration file, or checks settings
  *   voxeld health [--http HOST:PORT]     exit code 0 when /v2/health/ready says 200
  *
  * Owner    nothing outlives a call.
@@ -24,6 +26,7 @@
 
 /* `arguments` come after the subcommand's name; returns the exit code of the process. */
 int vx_tool_check(int count, char **arguments);
+int vx_tool_config(int count, char **arguments);
 int vx_tool_health(int count, char **arguments);
 
 #endif

@@ -343,6 +343,7 @@ static vx_status file_apply(struct vx_config *config, const char *path,
     vx_status st = file_read(path, text, &length, why);
     struct vx_why inner = {""};
     if (!st.fault) {
+        vx_config_uncomment(text, length);
         st = file_apply_text(config, text, length, &inner);
         if (st.fault) vx_why_set(why, "%.100s: %s", path, vx_status_text(st, &inner));
     }

@@ -13,7 +13,8 @@
  * A flag takes precedence over the file of --config FILE, and the file over the default.
  * When a flag is given twice the last one applies, except that repository and load_model
  * are refused.  The file is one JSON object with the names of config.def as keys; a
- * number with a unit is written as a text.
+ * number with a unit is written as a text.  Lines that begin with // are comments, and the
+ * last setting may have a comma behind it.
  *
  * Owner    the caller; all texts are inside the struct, which may be copied.
  * Thread   parse: one at a time, before threads start; reading: any.
@@ -91,10 +92,18 @@ VX_MUST_USE vx_status vx_config_check(const struct vx_config *config, struct vx_
 /* All settings as text for --help, in groups.  Returns the bytes it needs with the NUL;
  * with fewer in `out` the end is missing. */
 size_t vx_config_help(char *out, size_t bytes);
+/* A configuration file with every setting, explained, as a comment with its default; bytes
+ * as in vx_config_help. */
+size_t vx_config_file(char *out, size_t bytes);
+/* Makes JSON of a configuration file, in place and without moving anything: lines that
+ * begin with // become blank, and so does a comma behind the last setting. */
+void vx_config_uncomment(char *text, size_t length);
 /* As a person would write it: 2147483648 "bytes" is "2G", 30000 "ms" is "30s". */
 #define VX_CONFIG_NUMBER_BYTES 32
 const char *vx_config_number_text(i64 number, const char *unit,
                                   char out[VX_CONFIG_NUMBER_BYTES]);
+/* The settings that differ from their default, a line each; bytes as in vx_config_help. */
+size_t vx_config_changed(const struct vx_config *config, char *out, size_t bytes);
 /* Logs one CONFIG line with the settings that differ from their default, if any do. */
 void vx_config_log(const struct vx_config *config);
 enum vx_log_level vx_config_log_level(const struct vx_config *config);

@@ -104,11 +104,12 @@ size_t vx_config_help(char *out, size_t bytes)
     return text.needed + 1;
 }
 
-void vx_config_log(const struct vx_config *config)
+/* The settings that differ from their default. */
+static int changed_fields(const struct vx_config *config,
+                          struct vx_log_field fields[VX_CONFIG_SETTINGS])
 {
     struct vx_config standard;
     vx_config_defaults(&standard);
-    struct vx_log_field fields[VX_CONFIG_SETTINGS];
     int count = 0;
 #define VX_GROUP(title_)
 #define VX_TEXT(name_, default_, unit_, help_)                                           \
@@ -128,7 +129,30 @@ void vx_config_log(const struct vx_config *config)
 #undef VX_I64
 #undef VX_FLAG
 #undef VX_ENUM
+    return count;
+}
+
+void vx_config_log(const struct vx_config *config)
+{
+    struct vx_log_field fields[VX_CONFIG_SETTINGS];
+    int count = changed_fields(config, fields);
     if (count) vx_log_write(VX_EVENT_CONFIG, fields, count);
+}
+
+size_t vx_config_changed(const struct vx_config *config, char *out, size_t bytes)
+{
+    struct vx_log_field fields[VX_CONFIG_SETTINGS];
+    struct vx_text text;
+    vx_text_init(&text, out, bytes);
+    int count = changed_fields(config, fields);
+    for (int i = 0; i < count; i++) {
+        if (fields[i].kind == VX_LOG_FIELD_I64)
+            vx_text_print(&text, "%s %lld\n", fields[i].key, (long long)fields[i].number);
+        else
+            vx_text_print(&text, "%s %s\n", fields[i].key, fields[i].text);
+    }
+    if (!count) vx_text_add(&text, "every setting has its default\n");
+    return text.needed + 1;
 }
 
 enum vx_log_level vx_config_log_level(const struct vx_config *config)

@@ -3,6 +3,7 @@ vx_unit_test(NAME test_log LIBS base)
 vx_unit_test(NAME test_log_ring LIBS base)
 if(VX_SERVER)
   vx_unit_test(NAME test_config LIBS server)
+  vx_unit_test(NAME test_config_file LIBS server)
   vx_unit_test(NAME test_metrics LIBS server
     SOURCES tests/unit/server/admin/admin_sample.c)
   vx_unit_test(NAME test_metrics_tools LIBS server
