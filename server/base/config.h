@@ -2,8 +2,8 @@
  *
  * config.def is the only list: this struct, the flags, the file's keys, --help, the range
  * checks and the log line of settings that differ from their default all come from it.
- * The environment is never read, so a process's command line and file show all of its
- * settings.
+ * Settings never come from the environment, so a process's command line and file show
+ * all of them.
  *
  *   struct vx_config config;
  *   vx_status st = vx_config_parse(argc - 2, argv + 2, &why, &config);

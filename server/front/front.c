@@ -22,23 +22,6 @@
  * wait for a thousand answers about 512 models each. */
 #define ANSWER_NS (2 * VX_NS_PER_MS)
 
-/* ------- readiness ------- */
-
-/* True when every model that should serve can run on some worker now. */
-static bool front_is_ready(const struct vx_front *front)
-{
-    if (front->phase != VX_FRONT_SERVING || !front->scanned) return false;
-    bool any = false; /* rows in table order, unsorted: this runs in each iteration */
-    for (i32 i = 0; i < vx_registry_end(front->registry); i++) {
-        const struct vx_instance *row = vx_registry_row(front->registry, i);
-        if (row->state == VX_INSTANCE_READY && !vx_instance_serves(row)) return false;
-        any |= row->state != VX_INSTANCE_FREE;
-    }
-    if (!any && !vx_repository_is_missed(vx_models_listing(front->models)))
-        return vx_workers_any_up(front->workers); /* no models: ready if a worker is up */
-    return vx_registry_all_ready(front->registry);
-}
-
 struct vx_front_view vx_front_view(const struct vx_front *front)
 {
     return (struct vx_front_view){.config = front->config,
@@ -47,16 +30,8 @@ struct vx_front_view vx_front_view(const struct vx_front *front)
                                   .regions = front->regions,
                                   .tracing = front->tracing,
                                   .workers = front->workers,
-                                  .ready = front_is_ready(front),
+                                  .ready = vx_front_is_ready(front),
                                   .draining = front->phase != VX_FRONT_SERVING};
-}
-
-static void front_announce(struct vx_front *front)
-{
-    if (front->announced || !front_is_ready(front)) return;
-    front->announced = true;
-    vx_ready_file_post(&front->loop, front->config, vx_rpc_port(front->rpc),
-                       vx_http_port(front->http));
 }
 
 /* ------- one iteration ------- */
@@ -90,7 +65,7 @@ static void front_on_turn(uv_prepare_t *prepare)
     vx_infer_dispatch(&front->infer);
     struct vx_front_view view = vx_front_view(front);
     vx_health_step(front->health, &view);
-    front_announce(front);
+    vx_front_announce(front);
     vx_due_set(&front->due, vx_sched_next_ns(front->sched));
     vx_front_stop_when_drained(front);
     front_spin(front);
@@ -253,6 +228,7 @@ static void front_on_stats(uv_timer_t *timer)
 {
     struct vx_front *front = VX_CONTAINER(timer, struct vx_front, stats);
     vx_workers_ask_stats(front->workers);
+    vx_front_tell_manager(front);
     vx_rpc_cut_slow(front->rpc, vx_clock_ns());
 }
 
@@ -287,7 +263,7 @@ static void front_on_http(void *context, const struct vx_http_request *request,
         .shared = front->shared,
         .regions = front->regions,
         .problem = vx_models_problem(front->models),
-        .ready = front_is_ready(front),
+        .ready = vx_front_is_ready(front),
     };
     vx_admin_answer(&admin, request, reply);
 }
@@ -412,6 +388,7 @@ static void front_open_handles(struct vx_front *front)
     VX_ASSERT(!uv_timer_init(&front->loop, &front->stats));
     VX_ASSERT(!uv_timer_init(&front->loop, &front->phase_over));
     vx_front_open_signals(front);
+    vx_manager_open(&front->manager, &front->loop);
     vx_mailbox_init(&front->arrivals, front_ring, front);
     vx_mailbox_init(&front->gone, front_ring, front);
     vx_scanner_init(&front->scanner,

@@ -1,6 +1,7 @@
 /* front_private - what the files of front share; no other file includes it.
  *
  *   front.c        start, one iteration, calls, workers
+ *   front_ready.c  when it is ready, and who hears of it
  *   front_answer.c control methods, one of each connection in turn
  *   front_stop.c   signals; the phases of stopping
  *
@@ -19,6 +20,7 @@
 #include "server/call/call_turns.h"
 #include "server/control/health.h"
 #include "server/front/front.h"
+#include "server/front/manager.h"
 #include "server/http/http.h"
 #include "server/infer/geometries.h"
 #include "server/infer/infer.h"
@@ -49,6 +51,7 @@ struct vx_front {
     uv_timer_t stats;
     uv_timer_t phase_over; /* ends GRACE and DRAINING */
     uv_signal_t signals[3];
+    struct vx_manager manager; /* what started this process */
     struct vx_scanner scanner;
     bool scanned; /* the repository has been read at least once */
     struct vx_mailbox arrivals, gone;
@@ -76,6 +79,16 @@ struct vx_front {
 /* front.c */
 /* What control methods and health see of the front. */
 struct vx_front_view vx_front_view(const struct vx_front *front);
+
+/* front_ready.c */
+/* True when every model that should serve can run on some worker now. */
+bool vx_front_is_ready(const struct vx_front *front);
+/* Writes the ready file, the first time that the front is ready. */
+void vx_front_announce(struct vx_front *front);
+/* The service manager hears of a start that is over: every model serves, or it was tried
+ * and failed.  A model that fails must not make the manager end the others.  From then on
+ * the manager's sockets are listened to. */
+void vx_front_tell_manager(struct vx_front *front);
 
 /* front_answer.c */
 /* Answers calls of control methods, one of each connection in turn, for about so long;

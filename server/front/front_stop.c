@@ -26,6 +26,7 @@ void vx_front_close_handles(void *context)
         (uv_handle_t *)&front->phase_over};
     for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
     vx_due_fini(&front->due);
+    vx_manager_close(&front->manager);
     for (size_t i = 0; i < VX_COUNT(front->signals); i++)
         uv_close((uv_handle_t *)&front->signals[i], NULL);
 }
@@ -88,6 +89,8 @@ static void front_on_signal(uv_signal_t *signal, int number)
     } else if (front->phase == VX_FRONT_SERVING) {
         front->phase = VX_FRONT_GRACE;
         front_log_step(front, "grace");
+        vx_manager_stopping(&front->manager);
+        vx_rpc_hear_handed(front->rpc, false);
         vx_timer_once(&front->phase_over, front_on_phase_over, front->config->grace_ms);
     } else if (front->phase == VX_FRONT_GRACE) {
         front_drain(front); /* a second signal skips the rest of the grace time */

@@ -4,6 +4,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/process/log.h"
+#include "server/base/handed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,9 @@ static bool is_unix(const char *address)
 static void address_text(const char *configured, i32 port, char *text, size_t bytes)
 {
     const char *colon = strrchr(configured, ':');
-    if (is_unix(configured) || !colon)
+    if (vx_handed_is(configured))
+        vx_handed_where(configured, text, bytes);
+    else if (is_unix(configured) || !colon)
         snprintf(text, bytes, "%s", configured);
     else
         snprintf(text, bytes, "%.*s:%d", (int)(colon - configured), configured, port);

@@ -3,6 +3,7 @@
 #include "server/http/http_private.h"
 
 #include "engine/base/process/check.h"
+#include "server/base/handed.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -46,11 +47,11 @@ static vx_status address_parse(const char *address, struct vx_why *why,
 {
     char host[256];
     const char *port;
-    VX_ENSURE_WHY(
-        address_split(address, host, &port), why, INVALID_ARGUMENT,
-        "the admin address is not HOST:PORT",
-        "http: expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, got '%.100s'",
-        address);
+    VX_ENSURE_WHY(address_split(address, host, &port), why, INVALID_ARGUMENT,
+                  "the admin address is not HOST:PORT",
+                  "http: expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, or "
+                  "systemd:NAME, got '%.100s'",
+                  address);
     struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE},
                     *found = NULL;
     int error = getaddrinfo(host, port, &wanted, &found);
@@ -79,8 +80,23 @@ static int socket_listen(int fd, const struct sockaddr_storage *address, socklen
     return good ? 0 : errno;
 }
 
+static vx_status handed_listen(const char *address, struct vx_why *why, int *listener)
+{
+    int fd = -1, family = 0;
+    socklen_t bytes = sizeof family;
+    VX_TRY(vx_handed_take(address, 0, why, &fd));
+    VX_ENSURE_WHY(!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) &&
+                      (family == AF_INET || family == AF_INET6),
+                  why, INVALID_ARGUMENT, "the admin address is not TCP",
+                  "http: expected '%.100s' to be a TCP socket, got another kind",
+                  address);
+    *listener = fd;
+    return VX_OK;
+}
+
 vx_status http_listen(const char *address, struct vx_why *why, int *listener)
 {
+    if (vx_handed_is(address)) return handed_listen(address, why, listener);
     struct sockaddr_storage where = {0};
     socklen_t bytes = 0;
     VX_TRY(address_parse(address, why, &where, &bytes));

@@ -240,6 +240,12 @@ static void on_shutdown(void *context, bool ok)
     pthread_mutex_unlock(&rpc->lock);
 }
 
+void vx_rpc_hear_handed(struct vx_rpc *rpc, bool wanted)
+{
+    VX_ON(LOOP);
+    vx_rpc_accept_hear_handed(rpc->accept, wanted);
+}
+
 void vx_rpc_stop_accepting(struct vx_rpc *rpc)
 {
     VX_ON(LOOP);

@@ -176,6 +176,10 @@ void vx_rpc_cut_slow(struct vx_rpc *rpc, i64 now_ns);
 /* Drops the reference of a call that came through the gone mailbox. */
 void vx_rpc_release_gone(struct vx_rpc *rpc, struct vx_call *call);
 
+/* Whether connections are accepted from sockets that the service manager keeps open
+ * (base/handed.h): not before there is something to serve, and no longer once another
+ * process will.  Clients wait there meanwhile, and are not refused. */
+void vx_rpc_hear_handed(struct vx_rpc *rpc, bool wanted);
 /* Refuses new inferences UNAVAILABLE with Triton's sentence.  The port stays open and
  * small calls are answered, so that health tells the truth while the server drains. */
 void vx_rpc_refuse(struct vx_rpc *rpc);

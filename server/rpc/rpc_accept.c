@@ -46,8 +46,7 @@
 /* Events handled per iteration, and connections accepted from one listener at a time. */
 #define EVENTS_PER_TURN 64
 
-#define ID_WAKEUP   UINT64_MAX
-#define ID_LISTENER (UINT64_C(1) << 32) /* + its index; below: a connection's index */
+#define ID_WAKEUP UINT64_MAX
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_BYTES (sizeof preface - 1)
@@ -83,7 +82,7 @@ struct vx_rpc_accept {
     i64 silence_ns;
 
     pthread_mutex_t gate;
-    bool stopping, closing; /* (gate) */
+    bool stopping, closing, wants_handed; /* (gate) */
 
     pthread_mutex_t lock;
     i32 connections;       /* (lock) */
@@ -133,10 +132,9 @@ static vx_status open_all(struct vx_rpc_accept *accept, struct vx_why *why)
                 epoll_has(accept, EPOLL_CTL_ADD, accept->wakeup, EPOLLIN, ID_WAKEUP);
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "no file descriptor left to watch connections");
     VX_TRY(vx_rpc_listen(accept->options.addresses, &accept->listeners, why));
-    for (i32 i = 0; i < accept->listeners.count; i++)
-        VX_ENSURE(epoll_has(accept, EPOLL_CTL_ADD, accept->listeners.list[i].fd, EPOLLIN,
-                            ID_LISTENER + (u64)i),
-                  RESOURCE_EXHAUSTED, "cannot watch a listener (epoll_ctl)");
+    VX_ENSURE(
+        vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_ADD, EPOLLIN),
+        RESOURCE_EXHAUSTED, "cannot watch a listener (epoll_ctl)");
     return VX_OK;
 }
 
@@ -161,9 +159,7 @@ vx_status vx_rpc_accept_open(const struct vx_rpc_options *options, struct vx_why
 
 i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
 {
-    for (i32 i = 0; i < accept->listeners.count; i++)
-        if (!accept->listeners.list[i].is_unix) return accept->listeners.list[i].port;
-    return 0;
+    return vx_rpc_listeners_port(&accept->listeners);
 }
 
 /* ------- connections ------- */
@@ -299,14 +295,6 @@ static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_pee
         row_end(accept, row);
 }
 
-static void listeners_hear(struct vx_rpc_accept *accept, u32 events)
-{
-    for (i32 i = 0; i < accept->listeners.count; i++)
-        if (accept->listeners.list[i].fd >= 0)
-            epoll_has(accept, EPOLL_CTL_MOD, accept->listeners.list[i].fd, events,
-                      ID_LISTENER + (u64)i);
-}
-
 static void on_listener(struct vx_rpc_accept *accept,
                         const struct vx_rpc_listener *listener)
 {
@@ -318,7 +306,7 @@ static void on_listener(struct vx_rpc_accept *accept,
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            listeners_hear(accept, 0);
+            vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_MOD, 0);
             accept->paused_until_ns = vx_clock_ns() + PAUSE_NS;
         }
         /* After these two there may be another connection. */
@@ -334,10 +322,19 @@ static bool on_wakeup(struct vx_rpc_accept *accept)
     u64 rung;
     if (read(accept->wakeup, &rung, sizeof rung) < 0) return false;
     pthread_mutex_lock(&accept->gate);
-    bool stopping = accept->stopping, closing = accept->closing;
+    bool closing = accept->closing, stopping = accept->stopping || closing;
+    bool wants_handed = accept->wants_handed;
     pthread_mutex_unlock(&accept->gate);
+    if (wants_handed != accept->listeners.hears_handed) {
+        accept->listeners.hears_handed = wants_handed;
+        if (!accept->paused_until_ns)
+            vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_MOD,
+                                   EPOLLIN);
+    }
     if (!stopping) return false;
-    vx_rpc_listeners_close(&accept->listeners); /* this removes them from the epoll set */
+    /* Closing a socket that the service manager has, too, would leave it in the set. */
+    vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_DEL, 0);
+    vx_rpc_listeners_close(&accept->listeners);
     accept->paused_until_ns = 0;
     while (accept->silents.first) row_end(accept, row_of_silent(accept->silents.first));
     return closing;
@@ -353,7 +350,7 @@ static int run_due(struct vx_rpc_accept *accept)
     if (silents->first) next_ns = silents->first->since_ns + accept->silence_ns;
     if (accept->paused_until_ns && accept->paused_until_ns <= now_ns) {
         accept->paused_until_ns = 0;
-        listeners_hear(accept, EPOLLIN);
+        vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_MOD, EPOLLIN);
     }
     if (accept->paused_until_ns && accept->paused_until_ns < next_ns)
         next_ns = accept->paused_until_ns;
@@ -374,14 +371,14 @@ static void accept_run(void *context)
         int count = epoll_wait(accept->epoll, events, EVENTS_PER_TURN, run_due(accept));
         /* Connections first: a listener may end one whose event is here, and reuse its entry. */
         for (int i = 0; i < count; i++)
-            if (events[i].data.u64 < ID_LISTENER)
+            if (events[i].data.u64 < VX_RPC_LISTENER_ID)
                 row_on_event(accept, &accept->rows[events[i].data.u64], events[i].events);
         for (int i = 0; i < count; i++) {
             u64 id = events[i].data.u64;
             if (id == ID_WAKEUP)
                 ends = on_wakeup(accept);
-            else if (id >= ID_LISTENER)
-                on_listener(accept, &accept->listeners.list[id - ID_LISTENER]);
+            else if (id >= VX_RPC_LISTENER_ID)
+                on_listener(accept, &accept->listeners.list[id - VX_RPC_LISTENER_ID]);
         }
     }
 }
@@ -395,19 +392,24 @@ vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept, grpc_server *server)
     return st;
 }
 
-static void accept_tell(struct vx_rpc_accept *accept, bool closing)
+/* Sets a (gate) flag, which the thread reads next. */
+static void accept_tell(struct vx_rpc_accept *accept, bool *flag, bool value)
 {
     pthread_mutex_lock(&accept->gate);
-    accept->stopping = true;
-    accept->closing = closing;
+    *flag = value;
     pthread_mutex_unlock(&accept->gate);
     accept_ring(accept);
+}
+
+void vx_rpc_accept_hear_handed(struct vx_rpc_accept *accept, bool wanted)
+{
+    accept_tell(accept, &accept->wants_handed, wanted);
 }
 
 void vx_rpc_accept_stop(struct vx_rpc_accept *accept)
 {
     vx_rpc_listeners_stop(&accept->listeners);
-    if (accept->running) accept_tell(accept, false);
+    if (accept->running) accept_tell(accept, &accept->stopping, true);
 }
 
 void vx_rpc_accept_close(struct vx_rpc_accept **accept)
@@ -416,7 +418,7 @@ void vx_rpc_accept_close(struct vx_rpc_accept **accept)
     *accept = NULL;
     if (!going) return;
     if (going->running) {
-        accept_tell(going, true);
+        accept_tell(going, &going->closing, true);
         pthread_join(going->thread, NULL);
     }
     for (i32 i = 0; going->rows && i < going->rows_count; i++)

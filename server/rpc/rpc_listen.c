@@ -4,6 +4,7 @@
 
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
+#include "server/base/handed.h"
 
 #include <grpc/compression.h>
 
@@ -15,6 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -81,6 +83,7 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
 
 /* ------- addresses ------- */
 
+/* The three kinds of address: systemd:NAME, unix:PATH, HOST:PORT. */
 static bool address_is_unix(const char *address)
 {
     return !strncmp(address, "unix:", 5) || !strncmp(address, "unix-abstract:", 14);
@@ -146,10 +149,13 @@ vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
                       "expected a Unix socket's path of at most %zu bytes, got '%s'",
                       sizeof at.sun_path - 1, address);
         bool good = strlen(address) < VX_RPC_ADDRESS_BYTES - 1 &&
-                    (address_is_unix(address) ? address_unix(address, &at) != 0
-                                              : address_split(address, host, &port));
-        VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "not an address to listen on",
-                      "expected HOST:PORT, [V6]:PORT or unix:PATH, got '%s'", address);
+                    (vx_handed_is(address) ||
+                     (address_is_unix(address) ? address_unix(address, &at) != 0
+                                               : address_split(address, host, &port)));
+        VX_ENSURE_WHY(
+            good, why, INVALID_ARGUMENT, "not an address to listen on",
+            "expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got '%s'",
+            address);
         VX_ENSURE_WHY(++count <= VX_RPC_LISTENERS_MAX, why, INVALID_ARGUMENT,
                       "too many addresses to listen on",
                       "expected at most %d addresses to listen on, got one more: '%s'",
@@ -361,13 +367,37 @@ static vx_status unix_listen(struct vx_rpc_listeners *listeners, const char *add
     return status;
 }
 
+/* All sockets of the name, which listen already. */
+static vx_status handed_listen(struct vx_rpc_listeners *listeners, const char *address,
+                               struct vx_why *why)
+{
+    i32 count = vx_handed_count(address);
+    for (i32 i = 0; i < count || !i; i++) {
+        int fd = -1;
+        if (listeners->count == VX_RPC_LISTENERS_MAX)
+            return listen_failed(address, ENOBUFS, why);
+        VX_TRY(vx_handed_take(address, i, why, &fd));
+        struct sockaddr_storage at = {0};
+        socklen_t length = sizeof at;
+        if (getsockname(fd, (struct sockaddr *)&at, &length))
+            return listen_failed(address, errno, why);
+        bool is_unix = at.ss_family == AF_UNIX;
+        listen_add(listeners, address, fd,
+                   is_unix ? 0 : ntohs(((struct sockaddr_in *)&at)->sin_port));
+        listeners->list[listeners->count - 1].is_unix = is_unix;
+        listeners->list[listeners->count - 1].is_handed = true;
+    }
+    return VX_OK;
+}
+
 vx_status vx_rpc_listen(const char *addresses, struct vx_rpc_listeners *listeners,
                         struct vx_why *why)
 {
     char address[VX_RPC_ADDRESS_BYTES];
     while (addresses_next(&addresses, address))
-        VX_TRY(address_is_unix(address) ? unix_listen(listeners, address, why)
-                                        : name_listen(listeners, address, why));
+        VX_TRY(vx_handed_is(address)      ? handed_listen(listeners, address, why)
+               : address_is_unix(address) ? unix_listen(listeners, address, why)
+                                          : name_listen(listeners, address, why));
     return VX_OK;
 }
 
@@ -382,7 +412,7 @@ void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners)
                     now.st_dev == one->device && now.st_ino == one->inode;
         if (ours) unlink(one->path);
         one->path[0] = 0;
-        if (one->fd >= 0) shutdown(one->fd, SHUT_RDWR);
+        if (one->fd >= 0 && !one->is_handed) shutdown(one->fd, SHUT_RDWR);
     }
 }
 
@@ -407,6 +437,27 @@ void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners)
             VX_LOG(LISTEN, VX_LOG_TEXT("what", "grpc"),
                    VX_LOG_TEXT("address", one->address), VX_LOG_I64("port", one->port));
     }
+}
+
+bool vx_rpc_listeners_watch(const struct vx_rpc_listeners *listeners, int epoll,
+                            int operation, u32 events)
+{
+    bool good = true;
+    for (i32 i = 0; i < listeners->count; i++) {
+        const struct vx_rpc_listener *one = &listeners->list[i];
+        bool hears = !one->is_handed || listeners->hears_handed;
+        struct epoll_event event = {.events = hears ? events : 0,
+                                    .data.u64 = VX_RPC_LISTENER_ID + (u64)i};
+        if (one->fd >= 0) good &= !epoll_ctl(epoll, operation, one->fd, &event);
+    }
+    return good;
+}
+
+i32 vx_rpc_listeners_port(const struct vx_rpc_listeners *listeners)
+{
+    for (i32 i = 0; i < listeners->count; i++)
+        if (!listeners->list[i].is_unix) return listeners->list[i].port;
+    return 0;
 }
 
 /* ------- accept ------- */

@@ -252,12 +252,14 @@ struct vx_rpc_listener {
     char address[VX_RPC_ADDRESS_BYTES]; /* as configured */
     int fd;                             /* -1 = closed */
     bool is_unix;
+    bool is_handed; /* the service manager's too: never shut down */
     i32 port;       /* TCP, as bound */
     char path[108]; /* to unlink at the end, if it is still this file: */
     u64 device, inode;
 };
 struct vx_rpc_listeners {
     i32 count;
+    bool hears_handed; /* accepts from the service manager's sockets, too */
     struct vx_rpc_listener list[VX_RPC_LISTENERS_MAX];
 };
 
@@ -294,6 +296,13 @@ void vx_rpc_listeners_stop(struct vx_rpc_listeners *listeners);
 void vx_rpc_listeners_close(struct vx_rpc_listeners *listeners);
 /* The next connection and its peer; -1 and errno when there is none. */
 int vx_rpc_listener_accept(const struct vx_rpc_listener *listener, struct vx_peer *peer);
+/* A listener in the accept thread's epoll set: + its index; below: a connection's index. */
+#define VX_RPC_LISTENER_ID (UINT64_C(1) << 32)
+/* epoll_ctl with the operation for each open listener; false if one failed. */
+bool vx_rpc_listeners_watch(const struct vx_rpc_listeners *listeners, int epoll,
+                            int operation, u32 events);
+/* Of the first that is TCP; 0 when none is. */
+i32 vx_rpc_listeners_port(const struct vx_rpc_listeners *listeners);
 void vx_rpc_listeners_log(const struct vx_rpc_listeners *listeners);
 
 /* rpc_peer.c */
@@ -362,6 +371,8 @@ VX_MUST_USE vx_status vx_rpc_accept_open(const struct vx_rpc_options *options,
                                          struct vx_rpc_accept **accept);
 VX_MUST_USE vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept,
                                           grpc_server *server);
+/* vx_rpc_hear_handed; at first they are not listened to. */
+void vx_rpc_accept_hear_handed(struct vx_rpc_accept *accept, bool wanted);
 /* After this no connection is given to gRPC.  Called before its server shuts down. */
 void vx_rpc_accept_stop(struct vx_rpc_accept *accept);
 /* Ends the connections that are left, each with on_disconnected.  Called while the server
