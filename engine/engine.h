@@ -153,7 +153,7 @@ i32 vx_engine_devices(enum vx_device_kind kind, const char *driver, struct vx_wh
 /* Says, first in main, that this program hands its arguments to vx_engine_tool: the engine
  * may then start it as a child, for a compiler that must not run in this process. */
 void vx_engine_has_tools(void);
-/* Runs a tool that needs no server: compile, tune, bench, devices.  arguments[0] is the
+/* Runs a tool that needs no server: compile, tune, bench, devices, record.  arguments[0] is the
  * tool's name.  Prints for people; returns the exit code: 0 done, 1 failed, 2 usage. */
 int vx_engine_tool(int count, char **arguments);
 

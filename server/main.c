@@ -36,6 +36,8 @@ static const char usage[] =
     "  voxeld tune [--device cuda:0]              measure tiles on this GPU, for "
     "--tune-table\n"
     "  voxeld bench [--device cuda:0]             time convolutions on this GPU\n"
+    "  voxeld record MODEL --example F.npz -o R   write the result of each layer, for "
+    "voxel diff\n"
     "  voxeld config                              print a configuration file with every "
     "setting\n"
     "  voxeld health [--http HOST:PORT]           exit 0 when the server there is "
@@ -170,9 +172,9 @@ static const struct {
     {"serve", main_serve},         {"check", vx_tool_check},
     {"devices", main_engine_tool}, {"compile", main_engine_tool},
     {"tune", main_engine_tool},    {"bench", main_engine_tool},
-    {"health", vx_tool_health},    {"config", vx_tool_config},
-    {"worker", main_worker},       {"probe", main_probe},
-    {"hiprtc", main_engine_tool},
+    {"record", main_engine_tool},  {"health", vx_tool_health},
+    {"config", vx_tool_config},    {"worker", main_worker},
+    {"probe", main_probe},         {"hiprtc", main_engine_tool},
 };
 
 int main(int argc, char **argv)

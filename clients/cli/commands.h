@@ -23,6 +23,7 @@ int command_models(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_perf_data(int argc, char **argv);
+int command_diff(int argc, char **argv);
 
 /* Prints "voxel COMMAND: CODE: sentence" on stderr, and a hint if no server answers.
  * Returns CLI_REFUSED. */

@@ -10,20 +10,20 @@
 #include "clients/cli/shm.h"
 #include "clients/cli/sparse.h"
 #include "clients/cli/summary.h"
+#include "clients/cli/view.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 struct infer_options {
-    const char *server, *model, *file, *out, *picture, *output, *dtype, *view, *size, *up,
-        *id, *coords_ref, *feats, *shape;
+    const char *server, *model, *file, *out, *picture, *output, *dtype, *id, *coords_ref,
+        *feats, *shape;
+    struct view_options view;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
-    bool isometric, quiet, name_geometry, resend, shm, raw_feats, one_sample;
+    bool quiet, name_geometry, resend, shm, raw_feats, one_sample;
     struct render_view render;
     struct voxel_geometry geometry; /* of --coords-ref */
 };
@@ -60,42 +60,6 @@ static const char examples[] =
     "c.npy\n"
     "  voxel infer --model normals scan.ply --server unix:/run/voxeld.sock --shm\n\n"
     "exit code: 0 done, 1 the server refused or is away, 2 wrong options or file";
-
-static bool parse_pair(const char *text, char between, double *first, double *second)
-{
-    char *end;
-    *first = strtod(text, &end);
-    if (end == text || *end != between) return false;
-    const char *rest = end + 1;
-    *second = strtod(rest, &end);
-    return end != rest && *end == '\0' && isfinite(*first) && isfinite(*second);
-}
-
-static int check_view(const struct command *command, struct infer_options *options)
-{
-    options->render = RENDER_VIEW;
-    options->render.isometric = options->isometric;
-    double a, b;
-    if (options->view) {
-        if (!parse_pair(options->view, ',', &a, &b) || b < -89 || b > 89)
-            return options_bad(command, "view", "AZIMUTH,ELEVATION in degrees, as 40,25",
-                               options->view);
-        options->render.azimuth = a;
-        options->render.elevation = b;
-    }
-    if (options->size) {
-        if (!parse_pair(options->size, 'x', &a, &b) || a < RENDER_PIXELS_MIN ||
-            a > RENDER_PIXELS_MAX || b < RENDER_PIXELS_MIN || b > RENDER_PIXELS_MAX)
-            return options_bad(command, "size", "WIDTHxHEIGHT, 16 to 4096 pixels each",
-                               options->size);
-        options->render.width = (int32_t)a;
-        options->render.height = (int32_t)b;
-    }
-    if (strlen(options->up) != 1 || !strchr("xyz", *options->up))
-        return options_bad(command, "up", "x, y or z", options->up);
-    options->render.up = *options->up;
-    return CLI_DONE;
-}
 
 static enum voxel_code check_paths(const struct infer_options *options,
                                    struct voxel_error *error)
@@ -151,7 +115,7 @@ static int check_options(const struct command *command, struct infer_options *op
                            options->coords_ref);
     if (check_idle(command, options)) return CLI_USAGE;
     if (check_paths(options, &error)) return cli_say_input("infer", &error);
-    return check_view(command, options);
+    return view_read(command, &options->view, &options->render);
 }
 
 /* Names the output if there are several, since the file's name does not tell. */
@@ -431,7 +395,7 @@ static int read_cloud(struct infer_options *options, struct cloud *cloud)
 
 int command_infer(int argc, char **argv)
 {
-    struct infer_options o = {.server = CLI_SERVER, .up = "z", .sample = -1};
+    struct infer_options o = {.server = CLI_SERVER, .view = VIEW_OPTIONS, .sample = -1};
     uint64_t given = 0;
     const struct option options[] = {
 #define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \

@@ -14,6 +14,8 @@ static const struct {
     {"status", command_status, "show whether a server is ready, and what it has done"},
     {"bench", command_bench, "measure throughput and latency"},
     {"perf-data", command_perf_data, "write grids for perf_analyzer"},
+    {"diff", command_diff,
+     "compare two runs of a network, layer by layer; needs no server"},
 };
 
 static void print_usage(FILE *to)

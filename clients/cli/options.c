@@ -104,8 +104,10 @@ static bool set_option(const struct command *command, const struct option *optio
 static bool take_positional(const struct command *command, const char *argument,
                             int *code)
 {
-    if (command->positional && !*command->positional) {
-        *command->positional = argument;
+    size_t room = command->positional_count ? command->positional_count : 1;
+    for (size_t i = 0; command->positional && i < room; i++) {
+        if (command->positional[i]) continue;
+        command->positional[i] = argument;
         return true;
     }
     fprintf(stderr, "voxel %s: unexpected argument '%s' (see voxel %s --help)\n",

@@ -9,7 +9,7 @@
  *
  * Owner    values point into argv.
  * Thread   main.
- * Limits   one positional argument and 64 options per command.
+ * Limits   64 options per command.
  * Fails    prints what was expected and returns false with the exit code to use.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -48,6 +48,7 @@ struct command {
     const struct option *options;
     size_t options_count;
     const char **positional; /* NULL = none allowed */
+    size_t positional_count; /* how many it has room for; 0 = one */
     uint64_t *given;         /* out, may be NULL: bit i is set if option i is given */
 };
 

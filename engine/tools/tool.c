@@ -19,6 +19,8 @@ static const struct {
      "measures convolutions on this GPU and keeps the fastest tiles"},
     {"bench", vx_tool_bench, "times convolutions on this GPU"},
     {"devices", vx_tool_devices, "lists the GPUs of this machine"},
+    {"record", vx_tool_record,
+     "writes the result of each layer of a network, for voxel diff"},
     {VX_HIPRTC_COMMAND, vx_hiprtc_main, NULL}, /* the engine starts it */
 };
 

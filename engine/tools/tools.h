@@ -17,5 +17,6 @@ int vx_tool_compile(int count, char **arguments);
 int vx_tool_tune(int count, char **arguments);
 int vx_tool_bench(int count, char **arguments);
 int vx_tool_devices(int count, char **arguments);
+int vx_tool_record(int count, char **arguments);
 
 #endif

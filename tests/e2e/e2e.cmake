@@ -25,6 +25,7 @@ vx_e2e_test(NAME e2e_tritonclient_memory FILE tests/e2e/test_tritonclient_memory
 # With label bench or words the sanitizers, which have nothing new to say, leave it out.
 vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py SECONDS 30 BUSY LABELS bench)
 vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py SECONDS 8)
+vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12)
 vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 LABELS words)
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_levels FILE tests/e2e/test_levels.py SECONDS 12)
@@ -42,6 +43,7 @@ vx_e2e_test(NAME e2e_log_reader FILE tests/e2e/test_log_reader.py SECONDS 20 LAB
 vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py SECONDS 8)
 vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py SECONDS 20 LABELS long)
 vx_e2e_test(NAME e2e_room FILE tests/e2e/test_room.py SECONDS 12)
+vx_e2e_test(NAME e2e_service_manager FILE tests/e2e/test_service_manager.py SECONDS 8)
 # Cases on the CPU and on the fake GPU, over TCP and a Unix socket, with workers that restart: minutes under TSan.
 vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py SECONDS 12 BUSY LABELS long)
 vx_e2e_test(NAME e2e_shared_memory_hostile FILE tests/e2e/test_shared_memory_hostile.py SECONDS 6 LABELS long)

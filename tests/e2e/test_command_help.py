@@ -11,7 +11,8 @@ from voxeld_process import PATIENCE
 
 VOXELD = os.environ["VOXELD"]
 TOOLS = pathlib.Path(VOXELD).parent / "voxeld-tools"
-COMMANDS = ["serve", "worker", "probe", "check", "tune", "compile", "bench", "devices", "health"]
+COMMANDS = ["serve", "worker", "probe", "check", "tune", "compile", "bench", "devices", "record",
+            "health"]
 COLUMNS = ("column 0 is the sample, 0 to 511", "each -131072 to 131071",
            "spconv's [b, z, y, x] unchanged")
 
@@ -50,6 +51,7 @@ def test_help_says_which_column_is_which(words):
                                    ["compile", "--arch", "sm_90a", "--all", "--help"],
                                    ["tune", "--device", "fake", "-h"],
                                    ["bench", "--runs", "3", "--help"],
+                                   ["record", "model", "--layers", "a", "--help"],
                                    ["health", "--http", "127.0.0.1:1", "--help"]])
 def test_help_behind_other_words(words):
     done = run(VOXELD, *words)
@@ -74,6 +76,8 @@ def test_help_behind_other_words(words):
     (["check", "m", "9" * 20], f'from 1 to 2147483647, got "{"9" * 20}"'),
     (["check"], "expected MODEL_DIRECTORY [VERSION], got nothing"),
     (["devices", "all"], 'unknown option "all"'),
+    (["record", "m"], "record: expected --example FILE.npz"),
+    (["record", "m", "--exmaple", "e"], 'unknown option "--exmaple"; the nearest is "--example"'),
     (["health", "--htp", "a:1"], 'expected --http HOST:PORT, got "--htp"'),
 ])
 def test_words_that_are_not_known(words, nearest):
@@ -82,7 +86,7 @@ def test_words_that_are_not_known(words, nearest):
 
 
 @pytest.mark.parametrize("flags,sentence", [
-    (["--grpc", "18911"], "grpc: expected HOST:PORT, [V6]:PORT or unix:PATH, got '18911'"),
+    (["--grpc", "18911"], "grpc: expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got '18911'"),
     (["--grpc", "unix:/tmp/" + "0" * 103],
      "grpc: expected a Unix socket's path of at most 107 bytes, got 'unix:/tmp/00"),
     (["--http", "18911"], "http: expected HOST:PORT or [V6]:PORT"),

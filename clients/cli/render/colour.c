@@ -54,7 +54,8 @@ struct source {
     const int64_t *rows; /* row of the output for each voxel drawn */
     int64_t count;
     int32_t channels;
-    int32_t turn; /* the axes are rotated cyclically by this many places */
+    int32_t turn;     /* the axes are rotated cyclically by this many places */
+    double low, high; /* of the scene */
 };
 
 static float source_cell(const struct source *source, int64_t voxel, int32_t channel)
@@ -102,10 +103,11 @@ static void mean_and_spread(const struct source *source, int32_t channel, double
 
 static void colour_scalar(struct voxels *voxels, const struct source *source)
 {
-    double mean, spread;
-    mean_and_spread(source, 0, &mean, &spread);
+    double mean = (source->low + source->high) / 2;
+    double spread = (source->high - source->low) / 4;
     /* The colours span two spreads each way, so that an outlier does not make all other
      * voxels the same colour. */
+    if (source->low >= source->high) mean_and_spread(source, 0, &mean, &spread);
     for (int64_t i = 0; i < source->count; i++) {
         double t = ((double)source_cell(source, i, 0) - mean) / (4 * spread) + 0.5;
         voxels->colour[i] = colour_of_scalar((float)t);
@@ -194,8 +196,11 @@ bool colour_voxels(struct voxels *voxels, const struct render_scene *scene,
 {
     voxels->colour = voxel_memory_take((size_t)voxels->count, sizeof *voxels->colour);
     if (!voxels->colour) return false;
-    struct source source = {
-        .output = scene->output, .rows = rows, .count = voxels->count};
+    struct source source = {.output = scene->output,
+                            .rows = rows,
+                            .count = voxels->count,
+                            .low = scene->low,
+                            .high = scene->high};
     source.turn = view->up == 'x' ? 1 : view->up == 'y' ? 2 : 0;
     if (!scene->output) {
         for (int64_t i = 0; i < voxels->count; i++)

@@ -39,6 +39,9 @@ struct render_scene {
     const struct cloud *cloud;
     const struct voxel_tensor *output; /* NULL = one plain colour */
     int32_t sample;                    /* only this sample's voxels are drawn */
+    /* The ends of the colour map of one or two channels; equal = two spreads around the
+     * mean. */
+    double low, high;
 };
 
 struct render_view {

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/tools/npz.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The first day that a zip can express; a fixed date keeps the file's bytes the same. */
+#define ZIP_DATE     0x0021
+#define ZIP_NEEDS    20 /* version 2.0: stored entries */
+#define LOCAL_BYTES  30
+#define ENTRY_BYTES  46
+#define END_BYTES    22
+#define HEADER_BYTES 512 /* of an array of the largest shape: under 300 */
+#define ALIGNMENT    64  /* of an array's data in its entry, as NumPy aligns it */
+
+struct entry {
+    char name[VX_NPZ_NAME_BYTES + 4]; /* with .npy */
+    u32 crc, bytes, offset;
+    i32 place;
+};
+
+struct vx_npz {
+    int file;
+    char path[PATH_MAX], part[PATH_MAX + 32];
+    u64 at; /* bytes written */
+    i32 count;
+    struct entry entries[VX_NPZ_ARRAYS_MAX];
+};
+
+u32 vx_npz_crc(u32 crc, const void *data, size_t bytes)
+{
+    static u32 table[256];
+    if (!table[1])
+        for (u32 i = 0; i < 256; i++) {
+            u32 value = i;
+            for (int bit = 0; bit < 8; bit++)
+                value = value >> 1 ^ (value & 1 ? 0xedb88320u : 0);
+            table[i] = value;
+        }
+    const u8 *at = data;
+    crc = ~crc;
+    for (size_t i = 0; i < bytes; i++) crc = table[(crc ^ at[i]) & 255] ^ crc >> 8;
+    return ~crc;
+}
+
+size_t vx_npz_bytes(const struct vx_npz_array *array)
+{
+    size_t bytes = (size_t)array->size;
+    for (i32 i = 0; i < array->rank; i++) bytes *= (size_t)array->shape[i];
+    return bytes;
+}
+
+vx_status vx_npz_create(const char *path, struct vx_why *why, struct vx_npz **npz)
+{
+    *npz = NULL;
+    struct vx_npz *made = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to write a .npz");
+    int length = snprintf(made->path, sizeof made->path, "%s", path);
+    errno = ENAMETOOLONG;
+    made->file = -1;
+    snprintf(made->part, sizeof made->part, "%s.part-%d", made->path, (int)getpid());
+    if (length < (int)sizeof made->path)
+        made->file = open(made->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (made->file < 0) {
+        vx_why_set(why, "%s: cannot be written: %s", path, strerror(errno));
+        vx_free(made);
+        VX_FAIL(UNAVAILABLE, "a .npz cannot be written");
+    }
+    *npz = made;
+    return VX_OK;
+}
+
+static vx_status put(struct vx_npz *npz, const void *data, size_t bytes,
+                     struct vx_why *why)
+{
+    const u8 *at = data;
+    for (size_t left = bytes; left;) {
+        ssize_t done = write(npz->file, at, left);
+        if (done < 0 && errno == EINTR) continue;
+        VX_ENSURE_WHY(done > 0, why, UNAVAILABLE, "a .npz cannot be written",
+                      "%s: cannot be written: %s", npz->path, strerror(errno));
+        at += done;
+        left -= (size_t)done;
+    }
+    npz->at += bytes;
+    return VX_OK;
+}
+
+static void put16(u8 *at, u32 value)
+{
+    at[0] = (u8)value;
+    at[1] = (u8)(value >> 8);
+}
+
+static void put32(u8 *at, u32 value)
+{
+    put16(at, value);
+    put16(at + 2, value >> 16);
+}
+
+/* NumPy's header of an array; returns its length. */
+static size_t header_make(const struct vx_npz_array *array, u8 header[HEADER_BYTES])
+{
+    char text[HEADER_BYTES];
+    int used = snprintf(text, sizeof text,
+                        "{'descr': '<%c%d', 'fortran_order': False, 'shape': (",
+                        array->kind, array->size);
+    for (i32 i = 0; i < array->rank; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%lld, ",
+                         (long long)array->shape[i]);
+    used += snprintf(text + used, sizeof text - (size_t)used, "), }");
+    while ((10 + used + 1) % ALIGNMENT) text[used++] = ' ';
+    text[used++] = '\n';
+    memcpy(header, "\x93NUMPY\x01", 8); /* the text's NUL is the minor version, 0 */
+    put16(header + 8, (u32)used);
+    memcpy(header + 10, text, (size_t)used);
+    return 10 + (size_t)used;
+}
+
+/* The fields from the version on, which both headers of an entry share. */
+static void put_common(u8 *at, const struct entry *entry)
+{
+    put16(at, ZIP_NEEDS);
+    put16(at + 8, ZIP_DATE);
+    put32(at + 10, entry->crc);
+    put32(at + 14, entry->bytes);
+    put32(at + 18, entry->bytes);
+    put16(at + 22, (u32)strlen(entry->name));
+}
+
+vx_status vx_npz_add(struct vx_npz *npz, const struct vx_npz_array *array,
+                     struct vx_why *why)
+{
+    u8 header[HEADER_BYTES], head[LOCAL_BYTES] = "PK\x03\x04";
+    const size_t length = header_make(array, header), bytes = vx_npz_bytes(array);
+    VX_ASSERT(npz->count < VX_NPZ_ARRAYS_MAX);
+    struct entry *entry = &npz->entries[npz->count];
+    const u64 after = npz->at + LOCAL_BYTES + sizeof entry->name + length + bytes;
+    /* A field of all ones would refer to zip64's fields. */
+    VX_ENSURE_WHY(after < UINT32_MAX - (u64)VX_NPZ_ARRAYS_MAX * 256, why,
+                  RESOURCE_EXHAUSTED, "a .npz would be larger than 4 GiB",
+                  "%s: would be larger than 4 GiB at \"%.*s\": record fewer layers at "
+                  "once, or a smaller example",
+                  npz->path, VX_NAME_BYTES, array->name);
+    snprintf(entry->name, sizeof entry->name, "%s.npy", array->name);
+    entry->place = array->place;
+    entry->offset = (u32)npz->at;
+    entry->bytes = (u32)(length + bytes);
+    entry->crc = vx_npz_crc(vx_npz_crc(0, header, length), array->data, bytes);
+    put_common(head + 4, entry);
+    npz->count++;
+    VX_TRY(put(npz, head, sizeof head, why));
+    VX_TRY(put(npz, entry->name, strlen(entry->name), why));
+    VX_TRY(put(npz, header, length, why));
+    return put(npz, array->data, bytes, why);
+}
+
+static int compare_places(const void *left, const void *right)
+{
+    const struct entry *a = left, *b = right;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+static vx_status put_directory(struct vx_npz *npz, struct vx_why *why)
+{
+    u8 end[END_BYTES] = "PK\x05\x06";
+    const u64 begin = npz->at;
+    qsort(npz->entries, (size_t)npz->count, sizeof *npz->entries, compare_places);
+    for (i32 i = 0; i < npz->count; i++) {
+        const struct entry *entry = &npz->entries[i];
+        u8 head[ENTRY_BYTES] = "PK\x01\x02";
+        put16(head + 4, ZIP_NEEDS);
+        put_common(head + 6, entry);
+        put32(head + 42, entry->offset);
+        VX_TRY(put(npz, head, sizeof head, why));
+        VX_TRY(put(npz, entry->name, strlen(entry->name), why));
+    }
+    put16(end + 8, (u32)npz->count);
+    put16(end + 10, (u32)npz->count);
+    put32(end + 12, (u32)(npz->at - begin));
+    put32(end + 16, (u32)begin);
+    return put(npz, end, sizeof end, why);
+}
+
+vx_status vx_npz_close(struct vx_npz **npz, struct vx_why *why)
+{
+    struct vx_npz *closing = *npz;
+    vx_status status = put_directory(closing, why);
+    if (!status.fault) {
+        bool closed = !close(closing->file);
+        closing->file = -1;
+        if (!closed || rename(closing->part, closing->path)) {
+            static const struct vx_fault fault = {
+                VX_CODE_UNAVAILABLE, "a .npz cannot be written", __FILE__, __LINE__};
+            vx_why_set(why, "%s: cannot be written: %s", closing->path, strerror(errno));
+            status = (vx_status){&fault};
+        } else {
+            closing->part[0] = 0;
+        }
+    }
+    vx_npz_drop(npz);
+    return status;
+}
+
+void vx_npz_drop(struct vx_npz **npz)
+{
+    if (!*npz) return;
+    if ((*npz)->file >= 0) close((*npz)->file);
+    if ((*npz)->part[0]) (void)unlink((*npz)->part);
+    vx_free(*npz);
+    *npz = NULL;
+}

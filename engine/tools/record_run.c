@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/tools/record.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "kernels/13_elementwise.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- the folder --- */
+
+static const char *work_path(const struct vx_record *record, const char *name,
+                             char path[128])
+{
+    snprintf(path, 128, "%s/%s", record->work, name);
+    return path;
+}
+
+vx_status vx_record_work_make(struct vx_record *record, const char *version,
+                              struct vx_why *why)
+{
+    char path[128];
+    snprintf(record->work, sizeof record->work, "%s/voxeld-record-XXXXXX", P_tmpdir);
+    if (!mkdtemp(record->work)) {
+        vx_why_set(why, "%s: cannot be made: %s", record->work, strerror(errno));
+        record->work[0] = 0;
+        VX_FAIL(UNAVAILABLE, "a folder cannot be made");
+    }
+    VX_ENSURE_WHY(!symlink(version, work_path(record, "1", path)), why, UNAVAILABLE,
+                  "a link cannot be made", "%s: cannot be made: %s", path,
+                  strerror(errno));
+    return VX_OK;
+}
+
+void vx_record_work_remove(struct vx_record *record)
+{
+    char path[128];
+    if (!record->work[0]) return;
+    (void)unlink(work_path(record, "network.json", path));
+    (void)unlink(work_path(record, "1", path));
+    (void)rmdir(record->work);
+    record->work[0] = 0;
+}
+
+static vx_status network_write(struct vx_record *record, i32 run, struct vx_why *why)
+{
+    char path[128];
+    record->page.used = 0;
+    VX_TRY(vx_record_text(&record->source, &record->plan, run, why, &record->page));
+    FILE *file = fopen(work_path(record, "network.json", path), "wbe");
+    bool good = file && fwrite(record->page.text, 1, record->page.used, file) ==
+                            record->page.used;
+    if (file) good = !fclose(file) && good;
+    VX_ENSURE_WHY(good, why, UNAVAILABLE, "a file cannot be written",
+                  "%s: cannot be written: %s", path, strerror(errno));
+    return VX_OK;
+}
+
+/* --- the request --- */
+
+struct request {
+    struct vx_item item;
+    void *outputs[VX_OUTPUTS_MAX];
+    i64 rows[VX_OUTPUTS_MAX];
+};
+
+static size_t output_bytes(const struct vx_output *output, i64 rows)
+{
+    return (size_t)rows * (size_t)output->channels * vx_dtype_bytes(output->dtype);
+}
+
+static vx_status output_make(const struct vx_output *output, i64 rows, i32 o,
+                             struct request *request)
+{
+    request->rows[o] = rows;
+    request->outputs[o] = vx_alloc_aligned(output_bytes(output, rows) + 1);
+    VX_ENSURE(request->outputs[o], RESOURCE_EXHAUSTED, "no memory for a layer's result");
+    request->item.outputs[o] = request->outputs[o];
+    return VX_OK;
+}
+
+static vx_status request_make(const struct vx_record *record,
+                              const struct vx_signature *signature,
+                              struct request *request)
+{
+    const i64 voxels = record->coords.shape[0];
+    request->item = (struct vx_item){.coords = record->coords.data,
+                                     .coords_columns = 4,
+                                     .voxels = voxels,
+                                     .feats = record->feats.data,
+                                     .feats_dtype = VX_DTYPE_F32};
+    for (i32 o = 0; o < signature->outputs_count; o++)
+        if (signature->outputs[o].set)
+            request->item.asks |= 1u << o;
+        else
+            VX_TRY(output_make(&signature->outputs[o], voxels, o, request));
+    return VX_OK;
+}
+
+/* Gives the outputs on other sets their memory when the engine says how large they are. */
+static vx_status request_run(const struct vx_record *record, struct vx_model *model,
+                             struct request *request)
+{
+    struct vx_item *item = &request->item;
+    struct vx_batch batch = {.items = item, .items_count = 1};
+    const struct vx_signature *signature = vx_model_signature(model);
+    struct vx_asked asked;
+    vx_engine_submit(record->engine, model, &batch);
+    while (!vx_engine_collect(record->engine, true)) {
+        if (!vx_engine_asked(record->engine, &asked)) continue;
+        for (i32 o = 0; o < signature->outputs_count && !item->status.fault; o++)
+            if (item->asks >> o & 1)
+                item->status =
+                    output_make(&signature->outputs[o], item->rows[o], o, request);
+        vx_engine_place(record->engine, &batch, 0);
+    }
+    return item->status;
+}
+
+/* --- its arrays --- */
+
+/* 16-bit floats become float32, which holds each of them: NumPy knows no bfloat16. */
+static vx_status output_widen(const struct vx_output *output, i32 o,
+                              struct request *request)
+{
+    const i64 count = request->rows[o] * output->channels;
+    if (output->dtype != VX_DTYPE_F16 && output->dtype != VX_DTYPE_BF16) return VX_OK;
+    f32 *wide = vx_alloc_aligned((size_t)count * sizeof *wide + 1);
+    VX_ENSURE(wide, RESOURCE_EXHAUSTED, "no memory for an output");
+    if (count)
+        vx_convert_ref(&(struct vx_convert_args){
+            .count = count,
+            .from_type = output->dtype == VX_DTYPE_F16 ? VX_NUMBER_F16 : VX_NUMBER_BF16,
+            .from = request->outputs[o],
+            .to_type = VX_NUMBER_F32,
+            .to = wide});
+    vx_free(request->outputs[o]);
+    request->outputs[o] = wide;
+    return VX_OK;
+}
+
+/* Writes output `o` of the run as PREFIX + NAME. */
+struct placed {
+    const char *prefix, *name;
+    i32 place;
+};
+static vx_status output_write(struct vx_record *record,
+                              const struct vx_signature *signature, i32 o,
+                              const struct placed *as, struct request *request)
+{
+    const struct vx_output *output = &signature->outputs[o];
+    struct vx_npz_array array = {
+        .size = 4, .kind = output->dtype == VX_DTYPE_I32 ? 'i' : 'f', .place = as->place};
+    VX_TRY(output_widen(output, o, request));
+    snprintf(array.name, sizeof array.name, "%s%s", as->prefix, as->name);
+    array.rank = vx_output_shape(output, request->rows[o], array.shape);
+    array.data = request->outputs[o];
+    return vx_npz_add(record->npz, &array, &request->item.why);
+}
+
+static vx_status layers_write(struct vx_record *record, i32 run,
+                              const struct vx_signature *signature,
+                              struct request *request)
+{
+    const struct vx_network *network = record->source.network;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const char *name = network->layers[i].name;
+        const i32 o = record->plan.output[i];
+        if (record->plan.run[i] != run) continue;
+        const i32 coords = signature->outputs[o].coords;
+        VX_TRY(output_write(record, signature, o,
+                            &(struct placed){"layer.", name, 2 + 2 * i}, request));
+        if (coords >= 0)
+            VX_TRY(output_write(record, signature, coords,
+                                &(struct placed){"at.", name, 3 + 2 * i}, request));
+    }
+    return VX_OK;
+}
+
+/* The recorded layer of that name; NONE = there is no such one. */
+static i32 layer_named(const struct vx_record *record, const char *name)
+{
+    const struct vx_network *network = record->source.network;
+    for (i32 i = 0; i < network->layers_count; i++)
+        if (record->plan.run[i] >= 0 && !strcmp(network->layers[i].name, name)) return i;
+    return VX_LAYER_NONE;
+}
+
+/* An output may have the name of a layer on other voxels, whose at.NAME is not its own:
+ * then at.out.NAME says where its rows are. */
+static vx_status coords_write(struct vx_record *record,
+                              const struct vx_signature *signature, i32 o,
+                              struct request *request)
+{
+    const struct vx_network *network = record->source.network;
+    const struct vx_output *output = &signature->outputs[o];
+    const i32 place = 3 + 2 * (network->layers_count + o);
+    const i32 named = layer_named(record, output->name);
+    const struct vx_layer *layer = named >= 0 ? &network->layers[named] : NULL;
+    const bool alone = !layer || layer->op == VX_OP_TO_DENSE;
+    if (output->set == VX_OUTPUT_DENSE) return VX_OK;
+    if (!alone && layer->set == network->layers[network->outputs[o].layer].set)
+        return VX_OK; /* the layer's at.NAME, or none */
+    const struct placed as = {alone ? "at." : "at.out.", output->name, place};
+    if (output->set) return output_write(record, signature, output->coords, &as, request);
+    if (alone) return VX_OK;
+    struct vx_npz_array array = record->coords;
+    array.place = place;
+    snprintf(array.name, sizeof array.name, "%s%s", as.prefix, as.name);
+    return vx_npz_add(record->npz, &array, &request->item.why);
+}
+
+static vx_status outputs_write(struct vx_record *record,
+                               const struct vx_signature *signature,
+                               struct request *request)
+{
+    const struct vx_network *network = record->source.network;
+    for (i32 o = 0; o < network->outputs_count; o++) {
+        const struct placed as = {"out.", signature->outputs[o].name,
+                                  2 + 2 * (network->layers_count + o)};
+        VX_TRY(output_write(record, signature, o, &as, request));
+        VX_TRY(coords_write(record, signature, o, request));
+    }
+    return VX_OK;
+}
+
+static vx_status run_loaded(struct vx_record *record, i32 run, struct vx_model *model,
+                            struct request *request)
+{
+    const struct vx_signature *signature = vx_model_signature(model);
+    VX_TRY(vx_engine_warm(record->engine, model, &request->item.why));
+    VX_TRY(request_make(record, signature, request));
+    VX_TRY(request_run(record, model, request));
+    if (run == VX_RECORD_OUTPUTS) return outputs_write(record, signature, request);
+    return layers_write(record, run, signature, request);
+}
+
+vx_status vx_record_run(struct vx_record *record, i32 run, struct vx_why *why)
+{
+    struct vx_model *model;
+    VX_TRY(network_write(record, run, why));
+    const struct vx_model_source source = {record->work, 1};
+    VX_TRY(vx_engine_load(record->engine, &source, NULL, why, &model));
+    struct request *request = vx_alloc_zero(sizeof *request);
+    vx_status status = VX_OK;
+    if (request) {
+        status = run_loaded(record, run, model, request);
+        if (status.fault) *why = request->item.why;
+        for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) vx_free(request->outputs[o]);
+    }
+    vx_engine_unload(record->engine, &model);
+    VX_ENSURE(request, RESOURCE_EXHAUSTED, "no memory for a request");
+    vx_free(request);
+    return status;
+}
