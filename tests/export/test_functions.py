@@ -7,7 +7,7 @@ import torch
 from conftest import cloud, trained
 from torch import nn
 from torch.nn import functional as F
-from voxeld_export import from_module
+from voxeld_export import ExportError, from_module
 from voxeld_export.functions import FUNCTIONS, READ_ONLY
 
 
@@ -28,6 +28,7 @@ class Net(nn.Module):
         self.batch = nn.BatchNorm1d(8)
         self.free = nn.BatchNorm1d(8, affine=False)
         self.linear = nn.Linear(8, 3)
+        self.one_channel = nn.Linear(8, 1)
         self.act = nn.ModuleList(
             [
                 nn.ReLU(inplace=True),
@@ -112,6 +113,41 @@ CASES = {
         lambda n, x, y: x.reshape(x.shape[0], -1),
         lambda n, x, y: x.to(torch.float32).clone(),
     ],
+    "the same rows": [
+        lambda n, x, y: x.type(torch.float32),
+        lambda n, x, y: torch.relu(n.one_channel(x).squeeze(1).unsqueeze(1)),
+        lambda n, x, y: n.one_channel(x)[:, 0],
+        lambda n, x, y: x.view(-1, 2, 4).reshape(len(x), -1) + y,
+        lambda n, x, y: x.reshape(len(x), 4, 2).flatten(1) * 2,
+        lambda n, x, y: x.view_as(y).neg(),
+    ],
+    "some channels": [
+        lambda n, x, y: x[:, 2:5],
+        lambda n, x, y: x[..., 1::3] + 1,
+        lambda n, x, y: x[:, [4, 0, -1]],
+        lambda n, x, y: x.chunk(3, dim=-1)[2],
+        lambda n, x, y: torch.cat(x.chunk(2, 1)[::-1], 1),
+        lambda n, x, y: torch.split(x, [1, 5, 2], dim=1)[1],
+        lambda n, x, y: x.narrow(1, 3, 4),
+        lambda n, x, y: torch.mul(*x.split(4, 1)),
+    ],
+    "repeated and averaged": [
+        lambda n, x, y: x.repeat_interleave(3, dim=1),
+        lambda n, x, y: torch.repeat_interleave(x, 2, -1),
+        lambda n, x, y: x.repeat(1, 2),
+        lambda n, x, y: x.reshape(x.shape[0], 4, 2).mean(dim=-1),
+        lambda n, x, y: x.reshape(len(x), 4, 2).mean(1),
+        lambda n, x, y: x.view(-1, 2, 4).sum(dim=2),
+        lambda n, x, y: x[:, :6].reshape(len(x), 2, 3).mean(-1),
+        lambda n, x, y: x.mean(1, keepdim=True),
+    ],
+    "made of parameters": [
+        lambda n, x, y: x * (1 + n.scale) + n.shift.squeeze(0),
+        lambda n, x, y: x @ n.matrix.clone().t().contiguous().t(),
+        lambda n, x, y: F.linear(x, n.matrix[:, :3].t(), n.linear.bias * 2),
+        lambda n, x, y: F.layer_norm(x, (8,), n.scale.abs(), n.shift.view(8)),
+        lambda n, x, y: x * n.shift.exp() + torch.cat([n.shift[:, 4:], n.shift[:, :4]], 1),
+    ],
     "side by side": [
         lambda n, x, y: torch.cat([x, y], 1),
         lambda n, x, y: torch.cat((y, x, y), dim=-1),
@@ -128,6 +164,50 @@ def test_function(folder, name):
     x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
     report = from_module(trained(Net(CASES[name])), x, folder)
     assert len(report.differences) == len(CASES[name])
+
+
+REFUSED = {
+    "rows": (
+        lambda n, x, y: x[0:2, :],
+        "__getitem__ in the network's own forward: it chooses rows",
+    ),
+    "random parameters": (
+        lambda n, x, y: x * torch.rand_like(n.scale),
+        "not a parameter or buffer",
+    ),
+    "an average of rows": (lambda n, x, y: x.mean(0, keepdim=True), "it reduces dim 0 of"),
+    "a row as numbers": (
+        lambda n, x, y: x.view(-1, 2, 4) * 2,
+        "reads the blocks of conv, expected",
+    ),
+    "blocks": (lambda n, x, y: x.view(-1, 2, 4), "the output out is the blocks of conv, which no"),
+    "a mask": (lambda n, x, y: x > 0, "the output out is the mask of conv, which no layer makes"),
+    "of a mask": (lambda n, x, y: (x > 0.5) * x, "mul reads the mask of above, which only"),
+    "two tensors": (lambda n, x, y: x > y, "gt in the network's own forward: it does not compare"),
+    "repeats": (
+        lambda n, x, y: x.repeat_interleave(torch.arange(8), dim=1),
+        "it repeats by a Tensor; expected one number",
+    ),
+    "other bits": (lambda n, x, y: x.view(torch.int32), "view in the network's own forward"),
+    "a written row": (lambda n, x, y: written(x), "__setitem__ in the network's own forward"),
+}
+
+
+def written(x):
+    x[0] = 0
+    return x
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(folder, name):
+    function, said = REFUSED[name]
+    net = Net([function])
+    net.forward = lambda x: function(net, net.conv(x).features, net.other(x).features)
+    coords = cloud("scatter", (12, 10, 14))
+    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
+    with pytest.raises(ExportError) as error:
+        from_module(trained(net), x, folder)
+    assert said in str(error.value)
 
 
 def test_the_lists_are_apart():

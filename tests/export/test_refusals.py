@@ -2,6 +2,7 @@
 """What cannot be exported is named; only a proven network takes the place of a folder."""
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -130,7 +131,8 @@ def test_what_no_output_needs_may_be_anything(folder):
         from_module(trained(net), example(), folder, outputs={"other": "features"})
 
 
-def test_arguments(folder):
+def test_arguments(folder, monkeypatch):
+    monkeypatch.delitem(sys.modules, "flex_gemm", raising=False)  # it has functions, no modules
     net = trained(Net(lambda n, x: n.conv(x)))
     with pytest.raises(ExportError, match='datatype "FP8"; expected one of FP32, FP16, BF16'):
         from_module(net, example(), folder, datatype="FP8")
@@ -184,6 +186,34 @@ def test_wrong_numbers(folder, monkeypatch):
     assert error.value.report.differences[0].relative() > 0.01
     assert (sorted(os.listdir(folder)), (folder / "network.json").read_text()) == before
     assert not list(folder.parent.glob(".export-*"))
+    # What was made and what the source computed stay, and voxel diff names the layer.
+    with np.load(folder.parent / ".net.failed" / "source.npz") as recorded:
+        assert {"coords", "feats", "layer.conv", "out.out"} <= set(recorded)
+    assert "is layer conv: " in str(error.value)
+
+
+def test_the_first_layer_that_differs(folder, monkeypatch):
+    """A layer in the middle, behind functions that work in place, and on another set."""
+    net = Net(lambda n, x: n.down(x.replace_feature(torch.relu_(n.conv(x).features) * 2)))
+    net.down = sp.SparseConv3d(8, 8, 2, 2)
+    net = trained(net)
+    plain = library.Spconv._make_set
+
+    def padded(self, trace, op, module, given, keys):
+        keys["tensors"]["bias"] = (None, np.full(module.out_channels, 0.5, np.float32))
+        keys["bias"] = None
+        return plain(self, trace, op, module, given, keys)
+
+    monkeypatch.setattr(library.Spconv, "_make_set", padded)
+    with pytest.raises(CheckFailed) as error:
+        from_module(net, example(), folder)
+    assert "is layer down: " in str(error.value)
+    with np.load(folder.parent / ".net.failed" / "source.npz") as recorded:
+        at = recorded["at.down"]
+        assert (np.lexsort(at.T[::-1]) == np.arange(len(at))).all()
+        assert recorded["layer.conv"].min() < 0  # before relu_ changed it
+        assert recorded["layer.part"].min() == 0
+        np.testing.assert_array_equal(recorded["layer.part_2"], recorded["layer.part"] * 2)
 
 
 def test_module_is_as_before(folder):

@@ -180,6 +180,10 @@ def _server(work, program):
                 "127.0.0.1:0",
                 "--ready-file",
                 ready,
+                "--grace-ms",
+                "0",
+                "--cache-bytes",  # for the largest sets that the rules allow; little is touched
+                "8G",
             ],
             stdin=subprocess.DEVNULL,
             stdout=file,

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 
 from .errors import ExportError
+from .network import Value
 
 FUNCTIONS = {}
 
 # They say something of a tensor, or give it to somebody, and make no features.
 READ_ONLY = frozenset(
-    "__get__ dim size numel is_contiguous data_ptr element_size stride type is_floating_point "
+    "__get__ dim size numel is_contiguous data_ptr element_size stride is_floating_point "
     "__len__ __repr__ __format__ tolist item equal allclose is_same_size record_stream get_device "
     "untyped_storage storage __hash__ isnan isinf isfinite any all zeros_like ones_like empty_like "
     "new_zeros new_ones new_empty new_tensor has_names is_complex".split()
@@ -72,6 +73,7 @@ def _channels(trace, tensor, count, key):
     "alias",
     "cuda",
     "cpu",
+    "type",
     "type_as",
     "dropout",
     "dropout_",
@@ -85,19 +87,29 @@ def _same(trace, x, *_args, training=False, **_kwargs):
     return trace.value(x, "it")
 
 
-@function("view", "reshape", "flatten", "squeeze", "unsqueeze", "view_as", "reshape_as")
-def _view(trace, x, *args, **_kwargs):
-    value = trace.value(x, "it")
-    shape = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
-    if value.kind == "dense":
-        return trace.library.dense_view(trace, value, x, shape)
-    if (
-        x.dim() == 2
-        and len(shape) == 2
-        and tuple(shape) in ((-1, x.shape[1]), tuple(x.shape), (x.shape[0], -1))
-    ):
-        return value
-    raise ExportError(f"it makes shape {tuple(shape)} of {tuple(x.shape)}")
+def _view(name):
+    """A tensor seen with another shape: the same rows, or each row as [a, b]."""
+
+    def make(trace, x, *args, **kwargs):
+        value, rows = trace.value(x, "it"), x.shape[0]
+        shape = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+        if value.kind == "dense":
+            return trace.library.dense_view(trace, value, x, shape)
+        seen = ()
+        if not any(isinstance(thing, torch.dtype) for thing in (*args, *kwargs.values())):
+            seen = tuple(getattr(torch.empty(x.shape, device="meta"), name)(*args, **kwargs).shape)
+        if seen == (rows, value.channels) or (value.channels == 1 and seen == (rows,)):
+            made = Value(value.layer, value.channels, value.on)
+            return made if value.kind == "blocks" else value
+        if value.kind == "rows" and len(seen) == 3 and seen[0] == rows and name != "unsqueeze":
+            return Value(value.layer, value.channels, value.on, "blocks", parts=seen[1:])
+        raise ExportError(f"it makes shape {tuple(shape)} of {tuple(x.shape)}")
+
+    return make
+
+
+for _name in ("view", "reshape", "flatten", "squeeze", "unsqueeze", "view_as", "reshape_as"):
+    function(_name)(_view(_name))
 
 
 # --- one tensor ---
@@ -138,6 +150,8 @@ def _softplus(trace, x, beta=1, threshold=20):
 
 @function("softmax")
 def _softmax(trace, x, dim=None, *_args, **_kwargs):
+    if dim is None and x.dim() == 2:
+        dim = 1  # as torch does
     if dim not in (1, -1):
         raise ExportError(f"dim {dim}; expected 1, over channels")
     return trace.network.add("softmax", [_rows(trace, x)], trace.place("softmax"))

@@ -3,45 +3,19 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
-import os
-import shutil
-import tempfile
-
 import numpy as np
 import torch
 
-from .check import check_folder
 from .errors import ExportError
+from .example import Example, four_of
 from .libraries import library_of
 from .network import Network
+from .publish import publish
 from .trace import Trace
 from .weights import DATATYPES, round_weights
 
 OUTPUTS_MAX = 8
 _TRAINED = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
-
-
-class Example:
-    """A request and the answers of the source to it.
-
-    coords   int32 [N, 4]
-    feats    float32 [N, C]
-    outputs  {name: (array, coords of its rows or None)}: None = the request's rows, or no voxels
-    """
-
-    def __init__(self, coords, feats):
-        self.coords = coords
-        self.feats = feats
-        self.outputs = {}
-
-    def save(self, path):
-        """As .npz: coords, feats, and for each output NAME and NAME.coords."""
-        arrays = {"coords": self.coords, "feats": self.feats}
-        for name, (array, coords) in self.outputs.items():
-            arrays["out." + name] = array
-            if coords is not None:
-                arrays["at." + name] = coords
-        np.savez(path, **arrays)
 
 
 def from_module(
@@ -89,59 +63,87 @@ def from_module(
             raise ExportError(
                 f"{name} is in training mode, where its answers follow the batch; call eval() first"
             )
+    source = _Source(net, example, feats, coords)
     with _rounded(net, datatype), torch.no_grad():
-        network, found = _follow(net, example, feats, coords, outputs, description)
-    folder = os.path.abspath(folder)
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
-    try:
-        os.chmod(made, 0o755)
-        network.write(made, datatype if datatype != "FP32" else None, **more)
-        found.save(os.path.join(made, "example.npz"))
-        report = check_folder(made, found, voxeld=voxeld, bound=bound) if check else None
-        if os.path.isdir(folder):
-            shutil.rmtree(folder)
-        os.rename(made, folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    return report
+        network, found = source.follow(outputs, description)
+
+    def layers(_folder):
+        with _rounded(net, datatype), torch.no_grad():
+            return source.layers(network)
+
+    return publish(
+        network,
+        found,
+        folder,
+        layers=layers,
+        datatype=datatype,
+        check=check,
+        voxeld=voxeld,
+        bound=bound,
+        more=more,
+    )
 
 
-def _follow(net, example, feats, coords, outputs, description):
-    """The network, and the example with the source's answers."""
-    library = library_of(net)
-    given = library.sparse(example)
-    if given is not None:
-        feats, coords = given.features, given.coords
-    elif feats is None or coords is None:
-        raise ExportError(
-            f"example is a {type(example).__name__}, expected a sparse tensor of "
-            f"{library.name}; or say which tensors requests send: feats=, coords="
-        )
-    network = Network(int(feats.shape[1]), description)
-    found = Example(_coords(coords), feats.detach().cpu().float().numpy().copy())
-    with Trace(net, library, network) as trace:
-        trace.begin(feats)
-        result = net(*example) if isinstance(example, tuple) else net(example)
-    library.remember(0, found.coords)
-    for path, wanted, tensor in _chosen(trace, library, result, outputs):
-        value = trace.value(tensor, f"the output {path or wanted}")
-        array = tensor.detach().cpu().numpy()
-        at = None if value.kind == "dense" or value.on == 0 else library.coords[value.on]
-        name = network.output(value, wanted)
-        found.outputs[name] = (array if value.kind == "labels" else array.astype(np.float32), at)
-    return network, found
+class _Source:
+    """A module and its example, which can be run again."""
+
+    def __init__(self, net, example, feats, coords):
+        self.net, self.example = net, example
+        library = library_of(net)
+        given = library.sparse(example)
+        if given is not None:
+            feats, coords = given.features, given.coords
+        elif feats is None or coords is None:
+            raise ExportError(
+                f"example is a {type(example).__name__}, expected a sparse tensor of "
+                f"{library.name}; or say which tensors requests send: feats=, coords="
+            )
+        self.feats = feats
+        self.request = Example(_coords(coords), feats.detach().cpu().float().numpy().copy())
+
+    def follow(self, outputs, description):
+        """The network, and the example with the source's answers."""
+        network = Network(int(self.feats.shape[1]), description)
+        trace, library, result = self._pass(network)
+        found = Example(self.request.coords, self.request.feats)
+        for path, wanted, tensor in _chosen(trace, library, result, outputs):
+            value = trace.value(tensor, f"the output {path or wanted}")
+            array = tensor.detach().cpu().numpy()
+            name = network.output(value, wanted)
+            array = array if value.kind == "labels" else array.astype(np.float32)
+            found.outputs[name] = (array, _at(library, value))
+        return network, found
+
+    def layers(self, network):
+        """{layer: (array, coords or None)} of the layers that `network` has, by a second pass."""
+        # The first pass may have changed its input in place.
+        self.feats.copy_(torch.from_numpy(self.request.feats))
+        trace, library, _ = self._pass(Network(network.feats.channels), record=True)
+        wanted = [layer["name"] for layer in network.needed()]
+        return {
+            name: (trace.layers[name][0], _at(library, trace.layers[name][1]))
+            for name in wanted
+            if name in trace.layers
+        }
+
+    def _pass(self, network, record=False):
+        library = library_of(self.net)
+        library.sparse(self.example)  # it learns what the request's tensor is
+        with Trace(self.net, library, network, record) as trace:
+            trace.begin(self.feats)
+            arguments = self.example if isinstance(self.example, tuple) else (self.example,)
+            result = self.net(*arguments)
+        library.remember(0, self.request.coords)
+        return trace, library, result
+
+
+def _at(library, value):
+    """Coordinates of a Value's rows; None: the request's rows, or a dense tensor."""
+    return None if value.kind == "dense" or value.on == 0 else library.coords[value.on]
 
 
 def _coords(coords):
-    array = (
-        coords.detach().cpu().numpy() if isinstance(coords, torch.Tensor) else np.asarray(coords)
-    )
-    if array.ndim != 2 or array.shape[1] != 4:
-        raise ExportError(
-            f"coords have shape {array.shape}; expected [N, 4]: the sample, then three axes"
-        )
-    return array.astype(np.int32)
+    return four_of(coords.detach().cpu() if isinstance(coords, torch.Tensor) else coords)
 
 
 def _chosen(trace, library, result, outputs):
@@ -192,7 +194,8 @@ class _rounded:
         if datatype == "FP32":
             return
         for name, parameter in net.named_parameters():
-            if parameter.dim() > 1:
+            # A bias of MinkowskiEngine has two axes, too.
+            if parameter.dim() > 1 and not name.endswith("bias"):
                 self.kept.append((parameter, parameter.data))
                 array = round_weights(name, parameter.detach().cpu().float().numpy(), datatype)
                 parameter.data = torch.from_numpy(array.astype(np.float32)).to(parameter.data)

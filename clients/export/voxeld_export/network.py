@@ -18,20 +18,32 @@ NAME_BYTES_MAX = 127
 CONCAT_MAX = 8
 
 
+_WHO = {
+    "labels": "which only an output can have",
+    "dense": "which only an output can have",
+    "mask": "which only subdivisions and pruning read",
+    "blocks": "expected [rows, channels]",
+}
+
+
 class Value:
     """The result of a layer, or the network's input.
 
     layer     its name in network.json
     channels  of a row
     on        the set of voxels that its rows lie on: any object, equal for equal sets
-    kind      "rows"; "labels" (an argmax), "dense" (a to_dense): only outputs read these
+    kind      "rows"; "labels" (an argmax), "dense" (a to_dense): only outputs read these;
+              "mask" (where rows are above 0), "blocks" (rows seen as [N, a, b]): no tensor that
+              is served, only what some layers are made of
+    parts     of "blocks": (a, b)
     """
 
-    def __init__(self, layer, channels, on, kind="rows"):
+    def __init__(self, layer, channels, on, kind="rows", parts=None):
         self.layer = layer
         self.channels = channels
         self.on = on
         self.kind = kind
+        self.parts = parts
 
 
 class Network:
@@ -71,8 +83,7 @@ class Network:
         for value in inputs:
             if value.kind != "rows":
                 raise ExportError(
-                    f"{wanted}: {op} reads the {value.kind} of {value.layer}, "
-                    "which only an output can have"
+                    f"{wanted}: {op} reads the {value.kind} of {value.layer}, {_WHO[value.kind]}"
                 )
         if op in ("add", "mul", "concat"):
             self._one_set(op, wanted, inputs)
@@ -81,7 +92,7 @@ class Network:
             layer["input"] = inputs[0].layer
         else:
             layer["inputs"] = [value.layer for value in inputs]
-        if channels is not None and op not in ("concat", "argmax"):
+        if channels is not None and (op == "linear" or op.endswith("_conv")):
             layer["channels"] = channels
         layer.update({key: _short(value) for key, value in keys.items() if value is not None})
         renamed = {}
@@ -120,6 +131,11 @@ class Network:
 
     def output(self, value, wanted):
         """Makes a value an output; returns its name on the wire."""
+        if value.kind in ("mask", "blocks"):
+            raise ExportError(
+                f"the output {wanted} is the {value.kind} of {value.layer}, which no layer makes; "
+                "return its rows"
+            )
         name, count = wanted, 1
         while any(name == output["name"] for output in self.outputs) or name in ("feats", "coords"):
             count += 1
@@ -142,7 +158,7 @@ class Network:
             "coords": coords,
             "feats": {"name": "feats", "channels": self.feats.channels},
         }
-        document["layers"] = self._needed()
+        document["layers"] = self.needed()
         document["outputs"] = self.outputs
         document.update(more)
         return document
@@ -196,7 +212,7 @@ class Network:
         ):
             raise ExportError(f"the tensor {name} has two values: it was changed between two uses")
 
-    def _needed(self):
+    def needed(self):
         """The layers that an output needs: one that none needs is an error in network.json."""
         needed = {output["layer"] for output in self.outputs}
         kept = []

@@ -19,8 +19,12 @@ import contextlib
 import torch
 from torch.overrides import TorchFunctionMode
 
+from . import functions_channels  # noqa: F401  it registers its functions
 from .errors import ExportError
 from .functions import FUNCTIONS, READ_ONLY
+from .network import Value
+
+_RANDOM = ("rand", "normal_", "bernoulli", "dropout", "uniform_")
 
 
 class Unknown:
@@ -34,10 +38,12 @@ class Trace(TorchFunctionMode):
     """The forward pass of `net`, as layers of `network`.
 
     library  of libraries/: says which modules and methods are its own, and adds their layers
+    layers   with `record`: {layer: (float32 array, its Value)}, else None
     """
 
-    def __init__(self, net, library, network):
+    def __init__(self, net, library, network, record=False):
         super().__init__()
+        self.layers = {} if record else None
         self.net = net
         self.library = library
         self.network = network
@@ -45,6 +51,7 @@ class Trace(TorchFunctionMode):
         self._path = []  # of the modules whose forward pass runs
         self._paused = 0
         self._undo = contextlib.ExitStack()
+        self._made = {}  # id of a tensor that is computed from parameters alone: the tensor
         self._names = {}  # id of a parameter or buffer: its name in the state_dict
         for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
             self._names.setdefault(id(tensor), name)
@@ -56,8 +63,19 @@ class Trace(TorchFunctionMode):
         self.bind(features, self.network.feats)
 
     def bind(self, tensor, value):
-        """Says what a tensor is the result of; a Value or an Unknown."""
+        """Says what a tensor is the result of; a Value or an Unknown.  Lists: one for each."""
+        if isinstance(tensor, (list, tuple)):
+            for one, its in zip(tensor, value):
+                self.bind(one, its)
+            return
+        if not isinstance(tensor, torch.Tensor):
+            return  # type() without an argument says a name
         self._known[id(tensor)] = (tensor, value)
+        made = isinstance(value, Value) and value.kind not in ("mask", "blocks")
+        if self.layers is not None and made:
+            # A copy: a function that works in place makes another layer's result of it.
+            array = tensor.detach().cpu().float().numpy().copy()
+            self.layers.setdefault(value.layer, (array, value))
 
     def bind_changed(self, tensor, value):
         """The same of a tensor that was changed in place: its views have changed, too."""
@@ -86,20 +104,22 @@ class Trace(TorchFunctionMode):
                 "come from the features by operations that were seen"
             )
         if isinstance(found, Unknown):
-            raise ExportError(f"{reader} needs {found.why}")
+            error = ExportError(f"{reader} needs {found.why}")
+            error.why = found.why  # what later readers need, too: names no reader between
+            raise error
         return found
 
     def constant(self, tensor):
-        """(name in the state_dict, array) of a parameter or a buffer."""
+        """(name in the state_dict, array) of a parameter or a buffer; name None: made of them."""
         kept = tensor.detach().cpu()
         return (
-            self._names[id(tensor)],
+            self._names.get(id(tensor)),
             (kept.float() if kept.dtype == torch.bfloat16 else kept).numpy(),
         )
 
     def is_constant(self, tensor):
         """Whether a tensor is the network's own, whatever the input is."""
-        return id(tensor) in self._names
+        return id(tensor) in self._names or self._made.get(id(tensor)) is tensor
 
     @property
     def path(self):
@@ -154,17 +174,21 @@ class Trace(TorchFunctionMode):
     def _function(self, name, args, kwargs, result):
         read = [self.known(tensor) for tensor in _tensors((args, kwargs))]
         if not any(read):
+            made_of_constants = read and all(map(self.is_constant, _tensors((args, kwargs))))
+            if made_of_constants and not name.startswith(_RANDOM):
+                self._made.update((id(tensor), tensor) for tensor in _tensors(result))
             return
         unknown = next((value for value in read if isinstance(value, Unknown)), None)
         make = FUNCTIONS.get(name)
+        changed = args[0] if result is None else result  # x[rows] = y has no result
         if unknown or not make:
             why = unknown.why if unknown else f"torch's {name} {self.said()}, which no layer does"
-            self.refuse(result, why)
+            self.refuse(changed, why)
             return
         try:
             value = make(self, *args, **kwargs)
         except ExportError as error:
-            self.refuse(result, f"torch's {name} {self.said()}: {error}")
+            self.refuse(changed, f"torch's {name} {self.said()}: {error}")
             return
         (self.bind_changed if result is args[0] else self.bind)(result, value)
 
@@ -181,7 +205,7 @@ class Trace(TorchFunctionMode):
                     try:
                         make(self, module, args, kwargs, result)
                     except ExportError as error:
-                        self.refuse(result, str(error))
+                        self.refuse(result, getattr(error, "why", str(error)))
                 return result
             finally:
                 self._path.pop()
@@ -194,28 +218,36 @@ class Trace(TorchFunctionMode):
 
     def _watch_method(self, owner, method, added):
         """A method of a sparse tensor that does what a layer does, as dense() is."""
-        plain = getattr(owner, method)
+        plain, own = getattr(owner, method), method in vars(owner)
 
         def run(this, *args, **kwargs):
             if self._paused:
                 return plain(this, *args, **kwargs)
             with self.paused():
                 result = plain(this, *args, **kwargs)
-                added(self, this, args, kwargs, result)
+                try:
+                    added(self, this, args, kwargs, result)
+                except ExportError as error:
+                    self.refuse(result, getattr(error, "why", str(error)))
             return result
 
         setattr(owner, method, run)
-        self._undo.callback(setattr, owner, method, plain)
+        self._undo.callback(
+            lambda: setattr(owner, method, plain) if own else delattr(owner, method)
+        )
 
 
 def _tensors(thing):
     """All tensors in nested lists, tuples and dicts, and the features of sparse tensors."""
     if isinstance(thing, torch.Tensor):
         yield thing
-    elif isinstance(getattr(thing, "features", None), torch.Tensor):
-        yield thing.features
+    elif isinstance(thing, dict):
+        yield from _tensors(list(thing.values()))
     elif isinstance(thing, (list, tuple)):
         for item in thing:
             yield from _tensors(item)
-    elif isinstance(thing, dict):
-        yield from _tensors(list(thing.values()))
+    else:
+        for name in ("features", "feats", "F"):  # what the libraries call them
+            if isinstance(getattr(thing, name, None), torch.Tensor):
+                yield getattr(thing, name)
+                return

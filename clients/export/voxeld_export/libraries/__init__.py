@@ -4,17 +4,24 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 from ..errors import ExportError
+from .flexgemm import FlexGemm
+from .minkowski import Minkowski
 from .spconv import Spconv
+from .torchsparse import TorchSparse
+from .trellis import Trellis
+from .warpconvnet import WarpConvNet
 
-LIBRARIES = (Spconv,)
+LIBRARIES = (Spconv, TorchSparse, Minkowski, Trellis, WarpConvNet, FlexGemm)
 
 
 def library_of(net):
     """The library of the modules of `net`."""
-    packages = {
-        c.__module__.split(".")[0] for module in net.modules() for c in type(module).__mro__
-    }
-    found = [library for library in LIBRARIES if packages.intersection(library.packages)]
+    kinds = {kind for module in net.modules() for kind in type(module).__mro__}
+    found = [library for library in LIBRARIES if any(map(library.owns, kinds))]
+    called = {inner for library in found for inner in library.backends}
+    found = [library for library in found if library not in called]
+    if not found:
+        found = [library for library in LIBRARIES if library.functional and library.imported()]
     if len(found) != 1:
         names = ", ".join(library.name for library in found) or "none"
         raise ExportError(

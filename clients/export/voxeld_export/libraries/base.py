@@ -3,6 +3,8 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+import sys
+
 import numpy as np
 
 from ..errors import ExportError
@@ -27,13 +29,19 @@ class Library:
 
     packages  names of its Python packages; classes of others are not looked at
     through   its modules that only call others, or functions of torch
+    bases     classes whose children all do only that
     makers    {class name: method that adds its layer}
+    backends  libraries that its modules call: a network may have modules of those, too
+    functional  whether it has functions instead of modules
     """
 
     name = "none"
     packages = ()
     through = frozenset()
+    bases = frozenset()
     makers = {}
+    backends = ()
+    functional = False
 
     def __init__(self):
         self.coords = {}  # of each set: int32 [rows, 4]
@@ -49,11 +57,15 @@ class Library:
 
     def module(self, module):
         """The function that adds the layer of a module, or None: its forward pass is followed."""
-        names = [c.__name__ for c in type(module).__mro__ if self._owns(c)]
+        names = [c.__name__ for c in type(module).__mro__ if self.owns(c)]
         for name in names:
             if name in self.makers:
                 return getattr(self, self.makers[name])
-        if not names or self.through.intersection(names) or not self._owns(type(module)):
+        if (
+            not self.owns(type(module))
+            or names[0] in self.through
+            or self.bases.intersection(names)
+        ):
             return None
         return self._refused
 
@@ -66,24 +78,21 @@ class Library:
         """Keeps the coordinates of a set, in the order of the library's rows."""
         self.coords.setdefault(on, coords)
 
-    def _owns(self, kind):
-        return kind.__module__.split(".")[0] in self.packages
+    @classmethod
+    def owns(cls, kind):
+        """Whether a class is the library's own."""
+        return kind.__module__.split(".")[0] in cls.packages
+
+    @classmethod
+    def imported(cls):
+        """Whether this process uses the library."""
+        return any(package in sys.modules for package in cls.packages)
 
     def _refused(self, trace, module, args, kwargs, result):
         del args, kwargs
         trace.refuse(
             result, f"{self.name}'s {type(module).__name__} {trace.said()}, which no layer does"
         )
-
-
-def three(numbers, fill):
-    """A number or a list of one to three as a list of three; axes that are missing are flat."""
-    if isinstance(numbers, (int, np.integer)):
-        return [int(numbers)] * 3
-    numbers = [int(number) for number in numbers]
-    if len(numbers) > 3:
-        raise ExportError(f"it has {len(numbers)} axes; expected one to three")
-    return numbers + [fill] * (3 - len(numbers))
 
 
 def four_columns(coords):

@@ -7,8 +7,9 @@ SPDX-License-Identifier: Apache-2.0
 
 import numpy as np
 
+from ..axes import three, unless
 from ..errors import ExportError
-from .base import Library, Sparse, four_columns, three
+from .base import Library, Sparse, four_columns
 
 _ACTIVATIONS = {
     "ReLU": ("relu", False),
@@ -39,7 +40,7 @@ class Spconv(Library):
         self._strided = {}  # indice_key: (layer, the set it reads)
 
     def sparse(self, thing):
-        if type(thing).__name__ != "SparseConvTensor" or not self._owns(type(thing)):
+        if type(thing).__name__ != "SparseConvTensor" or not self.owns(type(thing)):
             return None
         return Sparse(
             thing.features, four_columns(thing.indices.cpu().numpy()), three(thing.spatial_shape, 1)
@@ -82,7 +83,7 @@ class Spconv(Library):
         }
         rule = {
             "kernel": three(module.kernel_size, 1),
-            "dilation": _unless(1, three(module.dilation, 1)),
+            "dilation": unless(1, three(module.dilation, 1)),
         }
         if getattr(module, "inverse", False):
             value = self._inverse(trace, module, source, keys)
@@ -103,7 +104,7 @@ class Spconv(Library):
         op = "avg_pool" if "Avg" in type(module).__name__ else "max_pool"
         rule = {
             "kernel": three(module.kernel_size, 1),
-            "dilation": _unless(1, three(module.dilation, 1)),
+            "dilation": unless(1, three(module.dilation, 1)),
         }
         self._finish(trace, self._make_set(trace, op, module, args[0], rule), result)
 
@@ -162,7 +163,7 @@ class Spconv(Library):
     def _make_set(self, trace, op, module, given, keys):
         """A layer whose voxels are those that any offset of its kernel meets."""
         source = self._source(trace, given, module)
-        keys.update(stride=three(module.stride, 1), padding=_unless(0, three(module.padding, 0)))
+        keys.update(stride=three(module.stride, 1), padding=unless(0, three(module.padding, 0)))
         if source.on == 0:
             trace.network.spatial_shape = three(given.spatial_shape, 1)
         on = (
@@ -199,10 +200,6 @@ class Spconv(Library):
         keys["stride"] = three(module.stride, 1)
         on = ("children", source.on, str(keys["kernel"]), str(keys["stride"]))
         return trace.network.add("transposed_conv", [source], trace.path, on=on, **keys)
-
-
-def _unless(default, numbers):
-    return None if all(number == default for number in numbers) else numbers
 
 
 def _activated(trace, module, value):

@@ -1,0 +1,78 @@
+"""Writes a model directory, proves it, and puts it into its place.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+
+from .check import check_folder
+from .errors import CheckFailed
+from .recording import save_recording
+
+
+def publish(
+    network,
+    example,
+    folder,
+    *,
+    datatype,
+    layers,
+    check=True,
+    voxeld=None,
+    bound=None,
+    more=None,
+):
+    """Makes `folder` the model directory of a Network; what was there stays until it is proven.
+
+    example  an Example, which becomes example.npz; or a function of the written directory that
+             returns one: answers that follow from what was written
+    layers   a function of the written directory that returns the source's {layer: (array, coords
+             or None)}, for the search of the first layer that differs
+    more     keys of network.json's top level
+
+    Returns the Report of the proof, or None.  If the proof fails, what was made stays beside
+    FOLDER as .NAME.failed, which no server serves, with the recording source.npz.
+    """
+    folder = os.path.abspath(folder)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
+    try:
+        os.chmod(made, 0o755)
+        network.write(made, datatype if datatype != "FP32" else None, **(more or {}))
+        example = example(made) if callable(example) else example
+        example.save(os.path.join(made, "example.npz"))
+        try:
+            report = check_folder(made, example, voxeld=voxeld, bound=bound) if check else None
+        except CheckFailed as error:
+            failed = os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.failed")
+            _move(made, failed)
+            said = _first_difference(failed, example, layers, error.report.bound, voxeld)
+            raise CheckFailed(f"{error}\n\n{said}", error.report) from error
+        _move(made, folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return report
+
+
+def _move(made, folder):
+    if os.path.isdir(folder):
+        shutil.rmtree(folder)
+    os.rename(made, folder)
+
+
+def _first_difference(failed, example, layers, bound, voxeld):
+    """What `voxel diff` says of the source's layers and the exported ones."""
+    recording = os.path.join(failed, "source.npz")
+    save_recording(recording, example, layers(failed))
+    words = ["voxel", "diff", recording, failed, "--bound", f"{bound:g}"]
+    if voxeld or os.environ.get("VOXELD"):
+        words += ["--voxeld", voxeld or os.environ["VOXELD"]]
+    program = shutil.which(os.environ.get("VOXEL", "voxel"))
+    if not program:
+        return f"To see the first layer that differs: {shlex.join(words)}"
+    found = subprocess.run([program, *words[1:]], capture_output=True, text=True, check=False)
+    return f"$ {shlex.join(words)}\n{found.stdout}{found.stderr}".rstrip()
