@@ -8,7 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from .errors import CheckFailed, ExportError
 
-__all__ = ["CheckFailed", "ExportError", "from_module"]
+__all__ = ["CheckFailed", "ExportError", "from_module", "from_onnx"]
 
 
 def __getattr__(name):
@@ -17,4 +17,8 @@ def __getattr__(name):
         from .module import from_module
 
         return from_module
+    if name == "from_onnx":
+        from .onnx import from_onnx
+
+        return from_onnx
     raise AttributeError(name)
