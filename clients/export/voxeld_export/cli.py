@@ -1,0 +1,300 @@
+"""voxeld-export: makes model directories for voxeld, each with a proof.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import warnings
+
+from .errors import ExportError
+from .weights import DATATYPES
+
+_EPILOG = """\
+Every export ends with a proof: the directory is served by voxeld on the CPU, and its answers are
+compared with the source's.  The source is the live module; for a checkpoint the recorded outputs
+(--recorded), or else the network's definition in numpy.
+
+  voxeld-export family --list
+  voxeld-export family minkunet34 -o repository/minkunet34
+  voxeld-export checkpoint model.pth --family second --set channels_in=4 -o repository/second
+  voxeld-export module train.py:net_and_example -o repository/mine
+  voxeld-export onnx centerpoint.scn.onnx -o repository/centerpoint
+  voxeld-export check repository/second
+"""
+
+
+def main(arguments=None):
+    """Runs a command; returns the exit code: 0, 1 = it failed, 2 = wrong usage."""
+    options = _parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            return options.run(options)
+    except ExportError as error:  # CheckFailed is one
+        print(f"voxeld-export: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        sys.stderr.close()  # who read our output has gone; there is nobody to tell
+    return 1
+
+
+def _warn(text, *_where, **_more):
+    print(f"voxeld-export: warning: {text}", file=sys.stderr)
+
+
+# --- commands ---
+
+
+def _family(options):
+    from .families import FAMILIES, Random, family
+
+    if options.list or not options.name:
+        for name in sorted(FAMILIES):
+            found = FAMILIES[name]
+            print(f"{name:<26} {found.about}")
+            print(f"{'':<26} namings: {', '.join(found.names)}")
+            print(f"{'':<26} {' '.join(f'{k}={_text(v)}' for k, v in found.options.items())}")
+        return 0 if options.list else _usage("which family?  --list shows them; expected a name")
+    chosen = family(options.name)
+    given = _settings(chosen, options)
+    network, _ = chosen.network(Random(options.seed), **given)
+    return _publish_family(options, chosen, network, given)
+
+
+def _checkpoint(options):
+    from .families import Checkpoint, family
+
+    chosen = family(options.family)
+    tensors = Checkpoint.open(options.file)
+    given = {**chosen.read(tensors, options.naming), **_settings(chosen, options)}
+    network, unused = chosen.network(tensors, **given)
+    for line in _by_prefix(unused):
+        print(f"not part of the family: {line}", file=sys.stderr)
+    return _publish_family(options, chosen, network, given)
+
+
+def _publish_family(options, chosen, network, given):
+    from .definition import evaluate
+    from .example import Example
+    from .publish import publish
+
+    if options.recorded:
+        example = Example.open(options.recorded)
+    else:
+        example = Example(*chosen.request(options.seed, **given))
+
+    def source(folder):
+        return example if example.outputs else evaluate(folder, example.coords, example.feats)
+
+    def layers(folder):
+        return evaluate(folder, example.coords, example.feats, layers="all")[1]
+
+    if not example.outputs and not options.no_check:
+        print(
+            "the proof's source is the network's definition in numpy; the outputs of the trained "
+            "network itself are better: --recorded FILE.npz",
+            file=sys.stderr,
+        )
+    more = chosen.more(given)
+    return _report(
+        publish(network, source, _folder(options), layers=layers, more=more, **_proof(options))
+    )
+
+
+def _module(options):
+    from .module import from_module
+
+    path, _, name = options.source.rpartition(":")
+    if not path or not name:
+        raise ExportError(f"{options.source}: expected FILE.py:FUNCTION")
+    made = _load(path, name)()
+    if isinstance(made, tuple) and len(made) == 2:
+        made = {"net": made[0], "example": made[1]}
+    if not isinstance(made, dict) or not {"net", "example"} <= set(made):
+        raise ExportError(
+            f"{name} returns a {type(made).__name__}; expected (net, example), or a dict of "
+            "from_module's arguments, net and example among them"
+        )
+    return _report(from_module(folder=_folder(options), **made, **_proof(options)))
+
+
+def _onnx(options):
+    from .example import Example
+    from .onnx import from_onnx
+
+    example = Example.open(options.recorded) if options.recorded else None
+    shape = options.spatial_shape and _value("spatial-shape", options.spatial_shape, (41, 9, 9))
+    return _report(
+        from_onnx(
+            options.file,
+            _folder(options),
+            example=example,
+            ones=options.ones,
+            spatial_shape=shape,
+            **_proof(options),
+        )
+    )
+
+
+def _check(options):
+    from .check import check_folder
+    from .example import Example
+
+    example = Example.open(os.path.join(options.folder, "example.npz"))
+    return _report(
+        check_folder(options.folder, example, voxeld=options.voxeld, bound=options.bound)
+    )
+
+
+# --- their parts ---
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="voxeld-export",
+        description="Makes model directories for voxeld, each with a proof.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    one = commands.add_parser("family", help="a published network with random weights")
+    one.add_argument("name", nargs="?", metavar="NAME", help="of --list")
+    one.add_argument("--list", action="store_true", help="prints all families and their options")
+    one.add_argument("--seed", type=int, default=1, help="of the weights and the example (1)")
+    _family_options(one)
+    _common(one, _family, folder="optional")
+    one = commands.add_parser("checkpoint", help="a published network with the weights of a file")
+    one.add_argument("file", metavar="FILE", help=".safetensors, .npz, .pth, .pt or .ckpt")
+    one.add_argument("--family", required=True, metavar="NAME", help="of `family --list`")
+    one.add_argument("--seed", type=int, default=1, help="of the example (1)")
+    _family_options(one)
+    _common(one, _checkpoint)
+    one = commands.add_parser("module", help="a live module of PyTorch")
+    one.add_argument(
+        "source", metavar="FILE.py:FUNCTION", help="FUNCTION() returns (net, example)"
+    )
+    _common(one, _module)
+    one = commands.add_parser("onnx", help="an ONNX file of NVIDIA's libspconv")
+    one.add_argument("file", metavar="FILE", help="the .onnx")
+    one.add_argument("--recorded", metavar="FILE.npz", help="a request and the source's outputs")
+    one.add_argument(
+        "--ones", choices=("spconv", "oxyzi"), help="how weights of kernels of one offset are read"
+    )
+    one.add_argument(
+        "--spatial-shape", metavar="Z,Y,X", help="voxels along each axis (what the file has)"
+    )
+    _common(one, _onnx, datatype=None)
+    one = commands.add_parser("check", help="the proof of a directory that was exported, again")
+    one.add_argument("folder", metavar="FOLDER", help="REPOSITORY/NAME")
+    _proof_options(one)
+    one.set_defaults(run=_check)
+    return parser
+
+
+def _family_options(parser):
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the family"
+    )
+    parser.add_argument("--naming", help="whose names the tensors have; `family --list` has them")
+    parser.add_argument("--recorded", metavar="FILE.npz", help="a request and the source's outputs")
+
+
+def _common(parser, run, folder="required", datatype="FP32"):
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", required=folder == "required", help="REPOSITORY/NAME"
+    )
+    parser.add_argument(
+        "--datatype",
+        default=datatype,
+        choices=DATATYPES,
+        help=f"of the multiplied weights ({datatype or 'as in the file'})",
+    )
+    parser.add_argument("--no-check", action="store_true", help="leaves the proof out")
+    _proof_options(parser)
+    parser.set_defaults(run=run)
+
+
+def _proof_options(parser):
+    parser.add_argument("--voxeld", metavar="PROGRAM", help="the server (the one in PATH)")
+    parser.add_argument("--bound", type=float, help="worst element over the largest (1e-5)")
+
+
+def _proof(options):
+    return {
+        "datatype": options.datatype,
+        "check": not options.no_check,
+        "voxeld": options.voxeld,
+        "bound": options.bound,
+    }
+
+
+def _folder(options):
+    if not options.output:
+        raise ExportError("where to? -o REPOSITORY/NAME is missing")
+    return options.output
+
+
+def _report(report):
+    if report is not None:
+        print(report)
+    return 0
+
+
+def _usage(text):
+    print(f"voxeld-export: {text}", file=sys.stderr)
+    return 2
+
+
+def _settings(chosen, options):
+    """{option: value} of --set and --naming; a value has the type of the option's default."""
+    given = {"naming": options.naming} if options.naming else {}
+    for setting in options.set:
+        key, equals, text = setting.partition("=")
+        if not equals or key not in chosen.options:
+            raise ExportError(
+                f"--set {setting}: expected KEY=VALUE with a key of {', '.join(chosen.options)}"
+            )
+        given[key] = _value(key, text, chosen.options[key])
+    return given
+
+
+def _value(key, text, default):
+    """An option's value, of the type of its default."""
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(default, (tuple, list)):
+            return tuple(int(part) for part in text.split(","))
+        return type(default)(text)
+    except (KeyError, ValueError) as error:
+        like = _text(default) or "1,2,3"
+        raise ExportError(f"--set {key}={text}: expected something like {like}") from error
+
+
+def _text(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def _by_prefix(names):
+    """A line for each first part of the names: how many tensors it has."""
+    counts = {}
+    for name in names:
+        prefix = name.partition(".")[0]
+        counts[prefix] = counts.get(prefix, 0) + 1
+    return [f"{prefix} ({count} tensors)" for prefix, count in sorted(counts.items())]
+
+
+def _load(path, name):
+    if not os.path.isfile(path):
+        raise ExportError(f"no file {path}; expected FILE.py:FUNCTION")
+    spec = importlib.util.spec_from_file_location("exported", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, name, None)):
+        raise ExportError(f"{path} has no function {name}")
+    return getattr(module, name)

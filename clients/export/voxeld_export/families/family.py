@@ -1,0 +1,97 @@
+"""What a family of networks is: a name, options, names of tensors, and a builder.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import numpy as np
+
+from ..errors import ExportError
+from ..network import Network
+from .builder import Builder
+
+FAMILIES = {}
+
+
+class Family:
+    """A network that is published and trained by others, as a function of its options.
+
+    name      on the command line
+    about     one line: what it is, and whose source it follows
+    build     build(net, **options): adds layers to a Builder, and outputs to net.network
+    options   {name: default}; a tuple or list takes numbers with commas on the command line
+    names     {naming: library of the Builder}: the namings of tensors that `build` knows, the
+              first is the default; build gets it as the option `naming`
+    landmark  {naming: a tensor that only this naming has}: says where a checkpoint's prefix ends
+    example   example(rng, **options): (coords int32 [N, 4], feats float32 [N, C]) of typical voxels
+    sizes     {naming: {option: (tensor, axis)}}: options that are the size of a tensor's axis, so
+              that a checkpoint says them itself; or a function of the checkpoint, None = unknown
+    top       top(**options): keys of network.json's top level, such as limits; None = none
+    """
+
+    def __init__(
+        self, name, about, build, options, names, landmark, example, *, sizes=None, top=None
+    ):
+        self.name, self.about, self.build = name, about, build
+        self.options, self.names, self.landmark = options, names, landmark
+        self.example, self.sizes, self.top = example, sizes or {}, top
+        FAMILIES[name] = self
+
+    def configured(self, given):
+        """All options, with those that are given; ExportError names one that there is not."""
+        unknown = sorted(set(given) - set(self.options) - {"naming"})
+        if unknown:
+            raise ExportError(
+                f"the family {self.name} has no option {unknown[0]}; "
+                f"it has {', '.join(self.options) or 'none'}"
+            )
+        options = {**self.options, "naming": next(iter(self.names)), **given}
+        if options["naming"] not in self.names:
+            raise ExportError(
+                f'the family {self.name} has no naming "{options["naming"]}"; '
+                f"it has {', '.join(self.names)}"
+            )
+        return options
+
+    def read(self, checkpoint, naming=None):
+        """The naming of a checkpoint's tensors, and the options that their sizes tell."""
+        namings = [naming] if naming else list(self.names)
+        self.configured({"naming": namings[0]})
+        fits = [one for one in namings if checkpoint.has(self.landmark[one])]
+        if not fits:
+            raise ExportError(
+                f"{checkpoint.path} is no {self.name}: it has none of "
+                f"{', '.join(f'{self.landmark[one]} ({one})' for one in namings)}; "
+                f"it has {checkpoint.some()}"
+            )
+        checkpoint.locate(self.landmark[fits[0]])
+        options = {"naming": fits[0]}
+        for option, found in self.sizes.get(fits[0], {}).items():
+            size = found(checkpoint) if callable(found) else checkpoint.size(*found)
+            if size is not None:
+                options[option] = size
+        return options
+
+    def more(self, given):
+        """Keys of network.json's top level."""
+        return self.top(**self.configured(given)) if self.top else {}
+
+    def network(self, tensors, **given):
+        """The Network with the weights of `tensors` (Random or Checkpoint); (network, unused)."""
+        options = self.configured(given)
+        naming = options["naming"]
+        if hasattr(tensors, "locate"):
+            tensors.locate(self.landmark[naming])
+        network = Network(int(options["channels_in"]), f"{self.name} ({naming}): {self.about}")
+        self.build(Builder(network, tensors, self.names[naming]), **options)
+        return network, tensors.finish()
+
+    def request(self, seed=1, **given):
+        """An example: (coords, feats)."""
+        return self.example(np.random.default_rng(seed), **self.configured(given))
+
+
+def family(name):
+    """The Family of a name."""
+    if name not in FAMILIES:
+        raise ExportError(f"no family {name}; there is {', '.join(sorted(FAMILIES))}")
+    return FAMILIES[name]

@@ -1,0 +1,230 @@
+"""Where a family's weights come from: drawn at random, or a checkpoint.
+
+    tensors = Random(seed=1)
+    tensors = Checkpoint.open("model.pth")
+    tensors.take("conv1.weight", (16, 3, 3, 3, 4), fan_in=36)
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import os
+
+import numpy as np
+
+from ..errors import ExportError
+
+_NESTED = ("model_state", "model_state_dict", "state_dict", "model", "net", "weights")
+_MISSING_MAX = 8  # names that an error lists
+
+
+class Random:
+    """Weights that keep the size of features from layer to layer; a seed gives them again.
+
+    Every tensor has numbers of its own, whatever other layers there are: the seed and the
+    tensor's name decide.
+    """
+
+    def __init__(self, seed=1):
+        self.seed = seed
+
+    def take(self, name, shape, *, kind="weight", fan_in=1, gain=1.0):
+        """float32 of a shape.
+
+        kind    "weight": normal, variance gain^2 * 2 / fan_in; "bias"; "halves", a bias of logits
+                of which the first half is above 0; and of a norm "scale", "shift", "mean",
+                "variance"
+        fan_in  summands of one output, as they are on typical voxels
+        """
+        rng = np.random.default_rng([self.seed, *name.encode()])
+        if kind == "weight":
+            array = rng.normal(0, gain * np.sqrt(2 / fan_in), shape)
+        elif kind == "scale":
+            array = gain * rng.uniform(0.8, 1.2, shape)
+        elif kind == "variance":
+            array = rng.uniform(0.5, 1.5, shape)
+        elif kind == "halves":
+            array = np.where(np.arange(*shape) < shape[0] / 2, 1, -1)
+        else:
+            array = rng.normal(0, 0.1, shape)
+        return array.astype(np.float32)
+
+    def layout(self, name, shapes):
+        """The first of {layout: shape}."""
+        del name
+        return next(iter(shapes))
+
+    def finish(self):
+        """Nothing can be left."""
+        return []
+
+
+class Checkpoint:
+    """The tensors of a file, by the names that a family asks for.
+
+    tensors  {name: array}
+    path     for errors
+    """
+
+    def __init__(self, tensors, path="the checkpoint"):
+        self.tensors = tensors
+        self.path = path
+        self._prefix = None
+        self._taken = set()
+        self._missing = []
+
+    @classmethod
+    def open(cls, path):
+        """Reads .safetensors, .npz, or what torch.save wrote (.pth, .pt, .ckpt; needs torch).
+
+        WORD=FILE,WORD=FILE is the joined checkpoint of several files.
+        """
+        ending = os.path.splitext(path)[1]
+        words = [part.partition("=") for part in path.split(",")]
+        if not os.path.exists(path) and all(equals for _, equals, _ in words):
+            return cls.joined({word: cls.open(file) for word, _, file in words})
+        if not os.path.exists(path):
+            raise ExportError(f"no file {path}; expected a checkpoint")
+        if ending == ".safetensors":
+            from safetensors.numpy import load_file
+
+            return cls(load_file(path), path)
+        if ending == ".npz":
+            with np.load(path) as arrays:
+                return cls(dict(arrays), path)
+        return cls(_of_torch(path), path)
+
+    @classmethod
+    def joined(cls, parts):
+        """One of several {word: Checkpoint}: the tensors of each are WORD.NAME."""
+        return cls(
+            {
+                f"{word}.{name}": array
+                for word, part in parts.items()
+                for name, array in part.tensors.items()
+            },
+            ", ".join(part.path for part in parts.values()),
+        )
+
+    def locate(self, suffix):
+        """Says that all names have the prefix of the one that ends with `suffix`."""
+        found = sorted(
+            (name[: -len(suffix)] for name in self.tensors if ("." + name).endswith("." + suffix)),
+            key=len,
+        )
+        if not found:
+            raise ExportError(
+                f"{self.path} has no tensor {suffix}, by which this family is recognised; "
+                f"it has {_some(self.tensors)}"
+            )
+        self._prefix = found[0]
+
+    def has(self, suffix):
+        """Whether a tensor of this name is there, whatever is before it."""
+        return any(("." + name).endswith("." + suffix) for name in self.tensors)
+
+    def some(self):
+        """A few names, for errors."""
+        return _some(self.tensors)
+
+    def size(self, name, axis):
+        """The size of a tensor's axis, or None."""
+        array = self.tensors.get((self._prefix or "") + name)
+        return None if array is None or array.ndim == 0 else int(array.shape[axis])
+
+    def shape(self, name):
+        """The shape of a tensor, or None."""
+        array = self.tensors.get((self._prefix or "") + name)
+        return None if array is None else tuple(array.shape)
+
+    def layout(self, name, shapes):
+        """Which of {layout: shape} a tensor has: versions of a library store them differently."""
+        full = (self._prefix or "") + name
+        if full not in self.tensors:
+            return next(iter(shapes))  # take() says that it is missing
+        shape = tuple(self.tensors[full].shape)
+        fits = [layout for layout, wanted in shapes.items() if tuple(wanted) == shape]
+        if not fits:
+            wanted = " or ".join(f"{list(w)} ({layout})" for layout, w in shapes.items())
+            raise ExportError(
+                f"{self.path}: {full} has shape {list(shape)}; the family has {wanted}"
+            )
+        if len(fits) > 1:
+            raise ExportError(
+                f"{self.path}: {full} has shape {list(shape)}, which the layouts "
+                f"{' and '.join(fits)} have alike: load the checkpoint with the newest version of "
+                "its library, and save it again"
+            )
+        return fits[0]
+
+    def take(self, name, shape, *, kind="weight", fan_in=1, gain=1.0):
+        """The array of a name, as the file has it; its shape must be `shape`."""
+        del kind, fan_in, gain
+        if self._prefix is None:
+            self.locate(name)
+        full = self._prefix + name
+        if full not in self.tensors:
+            self._missing.append(full)
+            return np.zeros(shape, np.float32)
+        array = np.asarray(self.tensors[full])
+        if tuple(array.shape) != tuple(shape):
+            raise ExportError(
+                f"{self.path}: {full} has shape {list(array.shape)}; the family has {list(shape)}"
+            )
+        self._taken.add(full)
+        return array
+
+    def finish(self):
+        """Fails if tensors were missing; returns the names that nobody took, of any prefix."""
+        if self._missing:
+            raise ExportError(
+                f"{self.path} lacks {len(self._missing)} tensors of the family: "
+                f"{_some(self._missing)}; it has {_some(set(self.tensors) - self._taken)}"
+            )
+        return sorted(
+            name
+            for name in self.tensors
+            if name not in self._taken and not name.endswith("num_batches_tracked")
+        )
+
+
+def _some(names):
+    names = sorted(names)
+    more = f" and {len(names) - _MISSING_MAX} more" if len(names) > _MISSING_MAX else ""
+    return ", ".join(names[:_MISSING_MAX]) + more if names else "none"
+
+
+def _of_torch(path):
+    try:
+        import torch
+    except ImportError as error:
+        raise ExportError(
+            f"{path} was written by torch.save, which only torch reads: install torch, or convert "
+            "it to .safetensors where it was trained"
+        ) from error
+    try:
+        thing = torch.load(path, map_location="cpu", **_careful(torch))
+    except Exception as error:  # pickle, zip and torch have errors of their own
+        raise ExportError(f"{path} is not a checkpoint of torch: {error}") from error
+    while isinstance(thing, dict) and not any(
+        isinstance(value, torch.Tensor) for value in thing.values()
+    ):
+        inner = next((thing[key] for key in _NESTED if isinstance(thing.get(key), dict)), None)
+        if inner is None:
+            raise ExportError(
+                f"{path} has no tensors: expected a state_dict, or one under "
+                f"{', '.join(_NESTED)}; it has {_some(map(str, thing))}"
+            )
+        thing = inner
+    if not isinstance(thing, dict):
+        raise ExportError(f"{path} holds a {type(thing).__name__}; expected a state_dict")
+    return {
+        name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        for name, tensor in thing.items()
+        if isinstance(tensor, torch.Tensor)
+    }
+
+
+def _careful(torch):
+    """weights_only where torch has it: a checkpoint can otherwise run code."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return {"weights_only": True} if version >= (1, 13) else {}
