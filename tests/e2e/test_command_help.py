@@ -86,7 +86,8 @@ def test_words_that_are_not_known(words, nearest):
 
 
 @pytest.mark.parametrize("flags,sentence", [
-    (["--grpc", "18911"], "grpc: expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got '18911'"),
+    (["--grpc", "18911"],
+     "grpc: expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got '18911'"),
     (["--grpc", "unix:/tmp/" + "0" * 103],
      "grpc: expected a Unix socket's path of at most 107 bytes, got 'unix:/tmp/00"),
     (["--http", "18911"], "http: expected HOST:PORT or [V6]:PORT"),
