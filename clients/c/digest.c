@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/digest.h"
 
+#include "clients/c/region.h"
+
 #include <string.h>
 
 /* Constants without a pattern: the digits of pi, as in Blowfish. */
@@ -36,25 +38,13 @@ static void digest_bytes(struct voxel_digest *digest, const uint8_t *bytes, size
     digest_words(digest, words[0], words[1]);
 }
 
-/* Where the tensor's bytes are; NULL if this process cannot read them. */
-static const uint8_t *tensor_bytes(const struct voxel_tensor *tensor)
-{
-    if (!tensor->region) return tensor->data;
-    const uint8_t *memory = voxel_region_memory(tensor->region);
-    size_t room = voxel_region_bytes(tensor->region);
-    if (!memory || tensor->region_offset > room ||
-        tensor->bytes > room - tensor->region_offset)
-        return NULL;
-    return memory + tensor->region_offset;
-}
-
 bool voxel_digest_coords(const struct voxel_request *request, struct voxel_digest *digest)
 {
     *digest = (struct voxel_digest){{0, 0}};
     for (int32_t i = 0; request->inputs && i < request->inputs_count; i++) {
         const struct voxel_tensor *input = &request->inputs[i];
         if (input->type != VOXEL_INT32) continue;
-        const uint8_t *bytes = tensor_bytes(input);
+        const uint8_t *bytes = voxel_region_tensor(input);
         if (!bytes && input->bytes) {
             *digest = (struct voxel_digest){{0, 0}};
             return false;

@@ -29,15 +29,20 @@ static bool geometry_fits(const struct voxel_geometry *geometry,
            voxel_digest_same(digest, &geometry->digest);
 }
 
-/* Copies the inputs except the coordinates; returns how many.  A model may give its
- * inputs any name, but the coordinates are the only INT32 one. */
-static int32_t inputs_but_coords(const struct voxel_request *request,
-                                 struct voxel_tensor *inputs)
+/* Moves the coordinates from the inputs to named_coords.  A model may give its inputs any
+ * name, but the coordinates are the only INT32 one. */
+static void leave_coords_out(struct voxel_request *named, struct voxel_tensor *inputs)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < request->inputs_count; i++)
-        if (request->inputs[i].type != VOXEL_INT32) inputs[count++] = request->inputs[i];
-    return count;
+    for (int32_t i = 0; i < named->inputs_count; i++) {
+        const struct voxel_tensor *input = &named->inputs[i];
+        if (input->type == VOXEL_INT32)
+            named->named_coords = input;
+        else
+            inputs[count++] = *input;
+    }
+    named->inputs = inputs;
+    named->inputs_count = count;
 }
 
 enum voxel_code voxel_infer_geometry(struct voxel_client *client,
@@ -58,8 +63,7 @@ enum voxel_code voxel_infer_geometry(struct voxel_client *client,
                                (int)request->inputs_count);
     if (voxel_digest_coords(request, &digest) && geometry_fits(geometry, &digest)) {
         named.coords_ref = geometry->name;
-        named.inputs_count = inputs_but_coords(request, inputs);
-        named.inputs = inputs;
+        leave_coords_out(&named, inputs);
         enum voxel_code code = voxel_infer(client, &named, answer, error);
         if (code != VOXEL_FAILED_PRECONDITION) return code;
     }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/voxel.h"
 
+#include "clients/c/client.h"
 #include "clients/c/error.h"
+#include "clients/c/geometry_header.h"
 #include "clients/c/infer_wire.h"
 #include "clients/c/memory.h"
 #include "clients/c/region.h"
@@ -79,6 +81,8 @@ static enum voxel_code infer_prepare(const struct voxel_client *client,
     infer->call.pieces = infer->message.pieces;
     infer->call.pieces_count = infer->message.pieces_count;
     infer->call.deadline_us = request->deadline_us;
+    if (!client->options.no_geometry_header)
+        voxel_geometry_header(request, infer->call.geometry);
     return VOXEL_OK;
 }
 

@@ -268,6 +268,17 @@ size_t voxel_region_bytes(const struct voxel_region *region)
     return region->bytes;
 }
 
+const uint8_t *voxel_region_tensor(const struct voxel_tensor *tensor)
+{
+    if (!tensor->region) return tensor->data;
+    const uint8_t *memory = voxel_region_memory(tensor->region);
+    size_t room = voxel_region_bytes(tensor->region);
+    if (!memory || tensor->region_offset > room ||
+        tensor->bytes > room - tensor->region_offset)
+        return NULL;
+    return memory + tensor->region_offset;
+}
+
 void voxel_region_close(struct voxel_region *region)
 {
     if (!region) return;

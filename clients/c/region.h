@@ -33,6 +33,9 @@ struct voxel_region {
     struct voxel_device_memory device;
 };
 
+/* Where a tensor's bytes are, in a region or not; NULL if this process cannot read them. */
+const uint8_t *voxel_region_tensor(const struct voxel_tensor *tensor);
+
 /* Write the request messages; public for tests. */
 void voxel_region_pack_register(const struct voxel_region *region,
                                 struct voxel_writer *w);

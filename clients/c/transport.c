@@ -93,9 +93,12 @@ static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call
     call->details = grpc_empty_slice();
     uint32_t wait = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
                     GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
+    grpc_metadata header = {.key = grpc_slice_from_static_string("x-voxel-geometry"),
+                            .value = grpc_slice_from_copied_string(call->geometry)};
     grpc_op ops[6] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA,
-         .flags = client->options.wait_for_ready ? wait : 0},
+         .flags = client->options.wait_for_ready ? wait : 0,
+         .data.send_initial_metadata = {call->geometry[0] ? 1 : 0, &header, {0}}},
         {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = message},
         {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
         {.op = GRPC_OP_RECV_INITIAL_METADATA,
@@ -109,6 +112,7 @@ static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call
     HANDED_OVER(call);
     grpc_call_error refused = grpc_call_start_batch(call->rpc, ops, 6, call, NULL);
     grpc_byte_buffer_destroy(message);
+    grpc_slice_unref(header.value);
     if (refused == GRPC_CALL_OK) return VOXEL_OK;
     voxel_error_set(&call->error, VOXEL_INTERNAL, "gRPC refused the call (%d)",
                     (int)refused);

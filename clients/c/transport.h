@@ -24,6 +24,7 @@
 #ifndef VOXEL_CLIENTS_C_TRANSPORT_H
 #define VOXEL_CLIENTS_C_TRANSPORT_H
 
+#include "clients/c/geometry_header.h"
 #include "clients/c/voxel.h"
 #include "clients/c/wire.h"
 
@@ -39,7 +40,8 @@ struct voxel_call {
     const char *method;
     const struct voxel_span *pieces;
     size_t pieces_count;
-    int64_t deadline_us; /* from the start; 0 = the client's default */
+    int64_t deadline_us;                 /* from the start; 0 = the client's default */
+    char geometry[VOXEL_GEOMETRY_BYTES]; /* the header x-voxel-geometry; "" = none */
     void (*on_end)(struct voxel_call *call); /* of an asynchronous call */
 
     /* Set when it has ended. */

@@ -149,6 +149,7 @@ struct voxel_options {
     int32_t threads;     /* 0: the caller polls; 1..16: the library runs the callbacks */
     int64_t deadline_us; /* for calls that set none; 0 = no limit */
     bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
+    bool no_geometry_header; /* inferences do not send x-voxel-geometry, see below */
 };
 #define VOXEL_THREADS_MAX 16
 
@@ -161,9 +162,8 @@ struct voxel_options {
  * server that comes up is found within about a second, also by a program that only calls
  * and sleeps.  After a connection is lost, the next call connects again.
  *
- * A call that the server ended without an answer is UNAVAILABLE.  A call is CANCELLED
- * only if this client cancelled it (voxel_client_close), or if the server answered so
- * with a sentence of its own.
+ * A call that the server ended without an answer is UNAVAILABLE.  It is CANCELLED only if
+ * this client cancelled it (voxel_client_close), or the server said so in a sentence.
  * Fails INVALID_ARGUMENT (address, options), RESOURCE_EXHAUSTED (memory, threads). */
 enum voxel_code voxel_client_open(const char *address,
                                   const struct voxel_options *options,
@@ -215,6 +215,10 @@ struct voxel_request {
      *     and that they must be sent.
      * voxel_infer_geometry does this for the caller. */
     const char *coords_ref;
+    /* The coords that the name stands for, not sent; NULL = the caller has not got them.
+     * Of these, or of coords that are sent, the library makes the header x-voxel-geometry,
+     * by which a load balancer keeps a geometry on one server. */
+    const struct voxel_tensor *named_coords;
 };
 
 enum voxel_parameter_kind {
@@ -310,8 +314,7 @@ int32_t voxel_client_poll(struct voxel_client *client, int64_t timeout_us);
 /* How many asynchronous calls are submitted and have not been called back. */
 int64_t voxel_client_in_flight(const struct voxel_client *client);
 
-/* The output or the parameter of that name; NULL if the answer has none.  It belongs to
- * the answer. */
+/* The answer's output or parameter of that name, which belongs to it; NULL if none. */
 const struct voxel_tensor *voxel_answer_find(const struct voxel_answer *answer,
                                              const char *output);
 const struct voxel_parameter *
@@ -344,16 +347,14 @@ bool voxel_answer_sparse(const struct voxel_answer *answer, const char *output,
  * A region belongs to the connection that registered it: no other client can use it, and
  * it ends with the connection.  Requests that name it then fail NOT_FOUND, and
  * voxel_region_renew registers it on the new connection.  Its memory has a name in the
- * file system only while it is being registered, so a program that dies leaves nothing
- * behind.
+ * file system only while it is being registered: a program that dies leaves nothing.
  *
  * The server may still run a call that this side gave up (DEADLINE_EXCEEDED, CANCELLED)
- * and write into its places, until it has answered a later request on the same model or
- * the region is closed.
+ * and write into its places, until it has answered a later request on the model or the
+ * region is closed.
  *
- * Any number of requests may use one region at once.  Open, renew and close it only while
- * none of them is under way; each of the three waits for the server.  Close it before its
- * client. */
+ * Any number of requests may use one region at once.  Open, renew and close, which wait
+ * for the server, only while none is under way.  Close it before its client. */
 
 /* Makes a region in memory of this process that the server sees too: zeroed, at least
  * `bytes` (1 or more), page-aligned.  All of it is allocated in /dev/shm now and stays so
@@ -366,8 +367,7 @@ enum voxel_code voxel_region_open(struct voxel_client *client, size_t bytes,
                                   struct voxel_region **region,
                                   struct voxel_error *error);
 
-/* Memory of a GPU that the caller allocated and got a handle for, with cuIpcGetMemHandle
- * or hipIpcGetMemHandle. */
+/* Memory that the caller allocated on a GPU; cuIpcGetMemHandle, hipIpcGetMemHandle. */
 #define VOXEL_HANDLE_BYTES 64
 struct voxel_device_memory {
     uint8_t handle[VOXEL_HANDLE_BYTES];

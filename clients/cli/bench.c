@@ -19,7 +19,7 @@ struct bench_options {
     const char *server, *model, *file, *dtype;
     int64_t version, voxels, channels, concurrency, requests, warmup, seed;
     double rate, duration_s, timeout_ms, voxel;
-    bool json, shm, one_sample;
+    bool json, shm, one_sample, no_geometry_header;
 };
 
 /* One request, sent again and again. */
@@ -216,7 +216,8 @@ static int run_bench(const struct bench_options *o, const struct cloud *cloud)
     struct voxel_error error;
     struct voxel_model_info *info;
     const struct voxel_options options = {.threads = o->rate > 0 ? 1 : 0,
-                                          .deadline_us = (int64_t)(o->timeout_ms * 1e3)};
+                                          .deadline_us = (int64_t)(o->timeout_ms * 1e3),
+                                          .no_geometry_header = o->no_geometry_header};
     if (voxel_client_open(o->server, &options, &bench.client, &error))
         return cli_say_input("bench", &error);
     const struct voxel_model_name name = {o->model, o->version};

@@ -23,7 +23,7 @@ struct infer_options {
     struct view_options view;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
-    bool quiet, name_geometry, resend, shm, raw_feats, one_sample;
+    bool quiet, name_geometry, resend, shm, raw_feats, one_sample, no_geometry_header;
     struct render_view render;
     struct voxel_geometry geometry; /* of --coords-ref */
 };
@@ -186,7 +186,7 @@ static enum voxel_code send_request(const struct infer_options *options,
     }
     if (!options->resend) {
         request->coords_ref = options->geometry.name;
-        request->inputs++; /* coords come first */
+        request->named_coords = request->inputs++; /* coords come first */
         request->inputs_count--;
         return voxel_infer(client, request, answer, error);
     }
@@ -328,8 +328,9 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     struct sending sending = {0};
     struct voxel_answer *answer = NULL;
     struct voxel_error error;
-    const struct voxel_options connection = {.deadline_us =
-                                                 (int64_t)(options->timeout_ms * 1e3)};
+    const struct voxel_options connection = {
+        .deadline_us = (int64_t)(options->timeout_ms * 1e3),
+        .no_geometry_header = options->no_geometry_header};
     if (voxel_client_open(options->server, &connection, &sending.client, &error))
         return cli_say_input("infer", &error);
     int code = ask_model(options, &sending, cloud);

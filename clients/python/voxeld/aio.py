@@ -12,14 +12,14 @@ from .region import AsyncRegion
 class AsyncClient:
     """Client for asyncio; one event loop uses it.  See Client for the arguments."""
 
-    def __init__(self, address="127.0.0.1:8001", credentials=None):
+    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True):
         options = CHANNEL_OPTIONS
         messages.check_address(address)
         self._channel = (grpc.aio.secure_channel(address, credentials, options) if credentials
                          else grpc.aio.insecure_channel(address, options))
         self._methods = {}
         self._regions = []
-        self._names = geometry.Names()
+        self._names = geometry.Names(geometry_header)
         self._places = places.Places()
 
     async def __aenter__(self):
@@ -45,6 +45,8 @@ class AsyncClient:
         """See Client.infer."""
         coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
+        metadata = self._names.metadata(metadata, options.get("coords_ref"),
+                                        again if coords is None else coords)
         if self._places.doubtful(model, feats, options):
             await self._ask_outputs(model, feats, options, timeout)
         try:

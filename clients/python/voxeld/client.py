@@ -25,18 +25,19 @@ class Client:
 
     address      "host:port", "[ipv6]:port" or "unix:path"; ValueError if it cannot be an address
     credentials  grpc.ChannelCredentials for TLS; None = plain text
+    geometry_header  False: infer does not send the header x-voxel-geometry, see geometry.header
 
     The first call connects.  Use it with `with`, or call close().
     """
 
-    def __init__(self, address="127.0.0.1:8001", credentials=None):
+    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True):
         options = CHANNEL_OPTIONS
         messages.check_address(address)
         self._channel = (grpc.secure_channel(address, credentials, options) if credentials
                          else grpc.insecure_channel(address, options))
         self._methods = {}
         self._regions = []
-        self._names = geometry.Names()
+        self._names = geometry.Names(geometry_header)
         self._places = places.Places()
 
     def __enter__(self):
@@ -98,6 +99,8 @@ class Client:
         """
         coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
+        metadata = self._names.metadata(metadata, options.get("coords_ref"),
+                                        again if coords is None else coords)
         if self._places.doubtful(model, feats, options):
             self._ask_outputs(model, feats, options, timeout)
         try:

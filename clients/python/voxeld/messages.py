@@ -290,7 +290,7 @@ def split_geometry(coords, options, names):
         raise ValueError("resend: expected coords and coords_ref (\"\" the first time)")
     if known and coords is not None and not resend:
         raise ValueError("coords: expected None together with coords_ref, unless resend=True")
-    if coords is not None and options.get("coords_ref") is not None:
+    if coords is not None:
         coords = _coords_array(coords)
     if not known or not resend:
         return coords, options, None

@@ -1,7 +1,9 @@
-/* How a request names its geometry: the parameter coords_ref, as protobuf-c reads it.
+/* How a request names its geometry: the parameter coords_ref, as protobuf-c reads it, and
+ * the header for load balancers.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/c/digest.h"
+#include "clients/c/geometry_header.h"
 #include "clients/c/infer_wire.h"
 #include "clients/c/memory.h"
 
@@ -140,6 +142,70 @@ START_TEST(what_is_not_there_has_no_digest)
 }
 END_TEST
 
+static const char *header_of(int64_t rows, int64_t columns, const int32_t *data)
+{
+    static char text[VOXEL_GEOMETRY_BYTES];
+    struct voxel_tensor input =
+        voxel_tensor_make("any", VOXEL_INT32, rows, columns, data);
+    const struct voxel_request request = {.inputs = &input, .inputs_count = 1};
+    voxel_geometry_header(&request, text);
+    return text;
+}
+
+/* What Python's zlib.crc32 gives: clients of both kinds reach the same server. */
+START_TEST(a_header_is_what_other_clients_send)
+{
+    static int32_t many[400];
+    for (int i = 0; i < 400; i++) many[i] = i;
+    ck_assert_str_eq(header_of(3, 4, many), "0d2de450");
+    ck_assert_str_eq(header_of(0, 4, NULL), "68f145af");
+    ck_assert_str_eq(header_of(64, 3, many), "bc206629");
+    ck_assert_str_eq(header_of(65, 4, many), "2c86bc3f");
+    ck_assert_str_eq(header_of(100, 4, many), "84f575cd");
+}
+END_TEST
+
+/* A name's request has the header of the coords that the name stands for, and coords that
+ * are sent go before named ones. */
+START_TEST(a_name_has_the_header_of_its_coords)
+{
+    struct voxel_tensor inputs[2];
+    struct voxel_request request = request_make(inputs);
+    char sent[VOXEL_GEOMETRY_BYTES], named[VOXEL_GEOMETRY_BYTES] = "x";
+    voxel_geometry_header(&request, sent);
+    ck_assert_uint_eq(strlen(sent), VOXEL_GEOMETRY_BYTES - 1);
+    request.inputs = inputs + 1;
+    request.inputs_count = 1;
+    voxel_geometry_header(&request, named);
+    ck_assert_str_eq(named, "");
+    request.named_coords = inputs;
+    voxel_geometry_header(&request, named);
+    ck_assert_str_eq(named, sent);
+    struct voxel_tensor other = inputs[0];
+    other.shape[0] = ROWS - 1;
+    request = (struct voxel_request){
+        .inputs = inputs, .inputs_count = 2, .named_coords = &other};
+    voxel_geometry_header(&request, named);
+    ck_assert_str_eq(named, sent);
+}
+END_TEST
+
+/* No header, and nothing is read beyond the tensor's bytes. */
+START_TEST(what_cannot_be_read_has_no_header)
+{
+    struct voxel_tensor wrong = voxel_tensor_make("c", VOXEL_INT32, ROWS, 4, coords);
+    const struct voxel_request request = {.named_coords = &wrong};
+    char text[VOXEL_GEOMETRY_BYTES];
+    wrong.shape[0] = 1000;
+    voxel_geometry_header(&request, text);
+    ck_assert_str_eq(text, "");
+    wrong.shape[0] = -1;
+    voxel_geometry_header(&request, text);
+    ck_assert_str_eq(text, "");
+    ck_assert_str_eq(header_of(ROWS, 4, NULL), "");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client geometry");
@@ -149,6 +215,9 @@ int main(void)
     tcase_add_test(tcase, a_digest_tells_coordinates_apart);
     tcase_add_test(tcase, a_digest_stays_what_it_is);
     tcase_add_test(tcase, what_is_not_there_has_no_digest);
+    tcase_add_test(tcase, a_header_is_what_other_clients_send);
+    tcase_add_test(tcase, a_name_has_the_header_of_its_coords);
+    tcase_add_test(tcase, what_cannot_be_read_has_no_header);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,3 @@
+# HAProxy in front of two daemons.  Only in release: the daemons have tests of their own under the sanitizers.
+vx_e2e_test(NAME deploy_haproxy FILE tests/deploy/test_haproxy.py SECONDS 25 LABELS deploy ONLY)
+vx_e2e_test(NAME deploy_one_host FILE tests/deploy/test_one_host.py SECONDS 12 LABELS deploy ONLY)

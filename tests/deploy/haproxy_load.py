@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of several kinds, a load of them, and which replica answered them."""
+
+import contextlib
+import struct
+import threading
+import time
+import zlib
+
+import grpc
+import numpy as np
+import tritonclient.grpc as triton
+
+from voxeld import Client, messages, wire
+from voxeld_process import PATIENCE
+
+MODEL = "conv"
+HEADER = "x-voxel-geometry"
+
+
+def header(coords):
+    """As deploy/haproxy/README.md tells the authors of clients."""
+    some = [coords[i * len(coords) // 64] for i in range(64)] if len(coords) > 64 else coords
+    head = struct.pack("<QQ", *coords.shape)
+    return "%08x" % zlib.crc32(head + np.array(some, "<i4").tobytes())
+
+
+class Triton:
+    """NVIDIA's client, which sends the header that it is given."""
+
+    def __init__(self, where):
+        self.client = triton.InferenceServerClient(where)
+
+    def infer(self, coords, feats):
+        inputs = [
+            triton.InferInput("coords", coords.shape, "INT32"),
+            triton.InferInput("feats", feats.shape, "FP32"),
+        ]
+        inputs[0].set_data_from_numpy(coords)
+        inputs[1].set_data_from_numpy(feats)
+        answer = self.client.infer(
+            MODEL, inputs, headers={HEADER: header(coords)}, client_timeout=PATIENCE
+        )
+        return answer.as_numpy("out")
+
+    def close(self):
+        self.client.close()
+
+
+class Raw:
+    """A channel and bytes, without the header."""
+
+    def __init__(self, where):
+        self.channel = grpc.insecure_channel(where, [("grpc.use_local_subchannel_pool", 1)])
+        self.call = self.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+    def infer(self, coords, feats):
+        answer = self.call(messages.pack_infer(MODEL, coords, feats, {}), timeout=PATIENCE)
+        raw = [value for number, value in wire.fields(answer) if number == 6]
+        return np.frombuffer(bytes(raw[0]), "<f4").reshape(len(coords), -1)
+
+    def close(self):
+        self.channel.close()
+
+
+class Ours:
+    """Our client, with coordinates in each request or, where it can, their names."""
+
+    def __init__(self, where, names=False):
+        self.client, self.names, self.known = Client(where), names, {}
+
+    def infer(self, coords, feats):
+        options = {}
+        key = header(coords)
+        if self.names:
+            options = {"coords_ref": self.known.get(key, ""), "resend": True}
+        answer = self.client.infer(MODEL, coords, feats, timeout=PATIENCE, **options)
+        self.known[key] = answer.coords_ref
+        return answer["out"]
+
+    def close(self):
+        self.client.close()
+
+
+CLIENTS = (Ours, lambda where: Ours(where, names=True), Triton)
+
+
+@contextlib.contextmanager
+def opened(where, kinds=CLIENTS):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(kind(where))) for kind in kinds]
+
+
+class Load:
+    """A thread for each client, which sends every grid in turn and compares answers bit for bit."""
+
+    def __init__(self, where, grids, kinds=(*CLIENTS, Raw)):
+        self.grids, self.expected, self.stop = grids, {}, threading.Event()
+        self.errors, self.done = [], [0] * len(kinds)
+        self.threads = [
+            threading.Thread(target=self._run, args=(i, where, kind))
+            for i, kind in enumerate(kinds)
+        ]
+
+    def _run(self, number, where, kind):
+        at = number * 7
+        with opened(where, [kind]) as (client,):
+            while not self.stop.is_set() and not self.errors:
+                index = at % len(self.grids)
+                try:
+                    out = client.infer(*self.grids[index])
+                    if not np.array_equal(out, self.expected.setdefault(index, out)):
+                        raise AssertionError(f"another answer for grid {index}")
+                except Exception as error:  # whatever it is, the test reports it
+                    self.errors.append((number, index, error))
+                self.done[number] += 1
+                at += 1
+
+    def wait_progress(self, count=30):
+        """Until each client has had that many more answers, or one has failed."""
+        targets = [done + count for done in self.done]
+        end = time.monotonic() + PATIENCE
+        while any(a < b for a, b in zip(self.done, targets)) and not self.errors:
+            assert time.monotonic() < end, (self.done, targets)
+            time.sleep(0.01)  # sleep: between two looks
+        assert not self.errors, self.errors
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def answered(replica):
+    return sum(
+        value
+        for name, value in replica.metrics().items()
+        if name.startswith("nv_inference_request_success")
+    )
+
+
+def misses(replica):
+    return sum(
+        value
+        for name, value in replica.metrics().items()
+        if name.startswith("voxeld_model_geometry_misses_total")
+    )
+
+
+def homes(where, replicas, grids, kinds=CLIENTS):
+    """For each grid the replica's name that answered all of several clients' calls."""
+    out = []
+    with opened(where, kinds) as clients:
+        for coords, feats in grids:
+            before = [answered(one) for one in replicas]
+            for client in clients:
+                client.infer(coords, feats)
+            more = [answered(one) - old for one, old in zip(replicas, before)]
+            assert sorted(more) == [0] * (len(replicas) - 1) + [len(clients)], (more, len(out))
+            out.append(replicas[more.index(len(clients))].name)
+    return out
