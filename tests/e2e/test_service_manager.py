@@ -194,6 +194,7 @@ def test_no_request_fails_across_a_restart(repository, tmp_path):
 ])
 def test_a_socket_that_is_not_there_is_an_error(repository, tmp_path, sockets, environment, said):
     with pytest.raises(AssertionError) as error:
-        Managed(repository, tmp_path, "--grpc", "systemd:grpc", sockets=sockets,
-                environment=environment)
+        with Managed(repository, tmp_path, "--grpc", "systemd:grpc", sockets=sockets,
+                     environment=environment):
+            pass
     assert said in str(error.value) and "exit code 1" in str(error.value)
