@@ -191,7 +191,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[1], names[i])) return commands[i].run(argc - 2, argv + 2);
     }
     if (!strcmp(argv[1], "--version")) {
-        vx_print("voxeld %s\n", VX_VERSION);
+        vx_print("voxeld %s (commit %s)\n", VX_VERSION, VX_COMMIT);
         return 0;
     }
     if (vx_help_asked(1, argv + 1)) {

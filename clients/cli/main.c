@@ -43,7 +43,7 @@ int main(int argc, char **argv)
         return CLI_DONE;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("voxel %s\n", VX_VERSION);
+        printf("voxel %s (commit %s)\n", VX_VERSION, VX_COMMIT);
         return CLI_DONE;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)

@@ -264,6 +264,7 @@ URLS_ALLOWED = {
     "arxiv.org",
     "prometheus.io",
     "json.schemastore.org",
+    "www.debian.org",  # the format of debian/copyright is named by its address
 }
 
 
