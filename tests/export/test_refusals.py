@@ -89,7 +89,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(folder, name):
     function, said = REFUSED[name]
-    count = 1 if name == "sets of equal size" else None
+    count = 2 if name == "sets of equal size" else None  # each in a block of its own
     with pytest.raises(ExportError) as error:
         from_module(trained(Net(function)), example(count=count), folder)
     assert said in str(error.value)

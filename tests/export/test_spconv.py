@@ -185,6 +185,8 @@ def test_backbone_to_bev(folder, kind):
 class Fused(sp.SubMConv3d):
     """What spconv's GPU kernels do with act_type, which its CPU refuses."""
 
+    __module__ = "spconv.pytorch.conv"  # it stands in for spconv's own forward
+
     def __init__(self, kind, alpha=0.0):
         super().__init__(6, 8, 3)
         self.act_type, self.act_alpha = kind, alpha
@@ -203,6 +205,8 @@ class Fused(sp.SubMConv3d):
 
 class Global(sp.SparseGlobalMaxPool):
     """What spconv computes on a GPU; its CPU does not."""
+
+    __module__ = "spconv.pytorch.pool"
 
     def forward(self, x):
         rows = [x.features[x.indices[:, 0] == b] for b in range(x.batch_size)]

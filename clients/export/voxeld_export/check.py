@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import warnings
 
 import numpy as np
 
@@ -81,14 +82,37 @@ class Report:
         return "\n".join([head, *(d.line() for d in self.differences)])
 
 
-def check_folder(folder, example, *, voxeld=None, bound=None):
+def check_folder(folder, example, *others, voxeld=None, bound=None):
     """Serves a model directory on the CPU and compares its answers with an Example's.
 
+    others  further Examples of the same source, with other features: what the source computes of
+            the example in Python is a constant of the network, and shows only there
+
     Raises ExportError if the directory cannot be served, CheckFailed if an answer differs by more
-    than `bound` (BOUND).  Returns a Report.
+    than `bound` (BOUND).  Returns a Report of `example`.
     """
     bound = BOUND if bound is None else bound
-    answer = _answer(os.path.abspath(folder), example, _program(voxeld))
+    examples = [example, *others]
+    answers = _answers(os.path.abspath(folder), examples, _program(voxeld))
+    reports = [_compare(one, answer, bound) for one, answer in zip(examples, answers)]
+    for index, report in enumerate(reports):
+        if report.failed():
+            names = ", ".join(d.name for d in report.failed())
+            where = (
+                " for other features than the example's: it has a number of the example, which "
+                "the forward pass computes in Python (item(), len(), .data), as a constant"
+            )
+            raise CheckFailed(
+                f"the exported network answers other numbers than its source in {names}"
+                f"{where if index else ''} (allowed: {bound:g} of the largest element)\n{report}",
+                report,
+                other=index > 0,
+            )
+    return reports[0]
+
+
+def _compare(example, answer, bound):
+    """The Report of an answer."""
     differences = []
     for name, (source, coords) in example.outputs.items():
         if coords is None:
@@ -103,15 +127,13 @@ def check_folder(folder, example, *, voxeld=None, bound=None):
                 f"the output {name} has shape {ours.shape}; its source has {source.shape}"
             )
         differences.append(Difference(name, ours, source))
-    report = Report(differences, bound)
-    if report.failed():
-        names = ", ".join(d.name for d in report.failed())
-        raise CheckFailed(
-            f"the exported network answers other numbers than its source in {names} "
-            f"(allowed: {bound:g} of the largest element)\n{report}",
-            report,
-        )
-    return report
+        if source.size and not differences[-1].scale and differences[-1].wrong is None:
+            warnings.warn(
+                f"the output {name} is 0 in all its {source.size} elements, whatever most layers "
+                "do: this proves little; try other weights, or an example with more voxels",
+                stacklevel=3,
+            )
+    return Report(differences, bound)
 
 
 def _same_rows(name, source, coords, at):
@@ -135,7 +157,8 @@ def _program(voxeld):
     return found
 
 
-def _answer(folder, example, program):
+def _answers(folder, examples, program):
+    """What the server answers to each Example."""
     checked = subprocess.run(
         [program, "check", folder], capture_output=True, text=True, check=False
     )
@@ -144,7 +167,7 @@ def _answer(folder, example, program):
             f"voxeld check refuses the network:\n{checked.stderr.strip() or checked.stdout.strip()}"
         )
     try:
-        from voxeld import Client
+        from voxeld import Client, VoxeldError
     except ImportError as error:
         raise ExportError(
             "the proof needs the Python client: pip install ./clients/python"
@@ -158,7 +181,10 @@ def _answer(folder, example, program):
         with open(os.path.join(served, "network.json"), "w", encoding="utf-8") as file:
             json.dump({**document, "warmup": []}, file)  # one request is no reason to warm up
         with _server(work, program), Client(f"unix:{work}/socket") as client:
-            return client.infer("exported", example.coords, example.feats)
+            try:
+                return [client.infer("exported", one.coords, one.feats) for one in examples]
+            except VoxeldError as error:
+                raise ExportError(f"the server refuses the example: {error}") from error
 
 
 @contextlib.contextmanager

@@ -6,7 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 import argparse
 import importlib.util
 import os
+import signal
 import sys
+import threading
 import warnings
 
 from .errors import ExportError
@@ -29,6 +31,8 @@ compared with the source's.  The source is the live module; for a checkpoint the
 def main(arguments=None):
     """Runs a command; returns the exit code: 0, 1 = it failed, 2 = wrong usage."""
     options = _parser().parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminated)  # the proof's server and files go with us
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -37,7 +41,16 @@ def main(arguments=None):
         print(f"voxeld-export: {error}", file=sys.stderr)
     except BrokenPipeError:
         sys.stderr.close()  # who read our output has gone; there is nobody to tell
+    except OSError as error:
+        print(f"voxeld-export: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("voxeld-export: interrupted; nothing is changed", file=sys.stderr)
+        return 130
     return 1
+
+
+def _terminated(number, _frame):
+    raise SystemExit(128 + number)
 
 
 def _warn(text, *_where, **_more):

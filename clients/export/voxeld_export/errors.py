@@ -9,8 +9,12 @@ class ExportError(Exception):
 
 
 class CheckFailed(ExportError):
-    """The exported network answers other numbers than its source; `report` has them."""
+    """The exported network answers other numbers than its source; `report` has them.
 
-    def __init__(self, text, report):
+    other  they are answers to other features than the example's, which itself was right
+    """
+
+    def __init__(self, text, report, other=False):
         super().__init__(text)
         self.report = report
+        self.other = other

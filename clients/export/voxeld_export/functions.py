@@ -257,8 +257,9 @@ def _batch_norm(
 
 @function("layer_norm")
 def _layer_norm(trace, x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    if tuple(normalized_shape) != (x.shape[1],):
-        raise ExportError(f"normalized_shape {tuple(normalized_shape)}; expected ({x.shape[1]},)")
+    channels = _rows(trace, x).channels
+    if tuple(normalized_shape) != (channels,):
+        raise ExportError(f"normalized_shape {tuple(normalized_shape)}; expected ({channels},)")
     return _norm(trace, "layer_norm", x, {"weight": weight, "bias": bias}, eps)
 
 

@@ -15,6 +15,7 @@ from .trace import Trace
 from .weights import DATATYPES, round_weights
 
 OUTPUTS_MAX = 8
+VOXELS_MIN = 2  # one row may be read as anything
 _TRAINED = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
 
 
@@ -67,6 +68,10 @@ def from_module(
     with _rounded(net, datatype), torch.no_grad():
         network, found = source.follow(outputs, description)
 
+    def again():
+        with _rounded(net, datatype), torch.no_grad():
+            return source.again(network, outputs)
+
     def layers(_folder):
         with _rounded(net, datatype), torch.no_grad():
             return source.layers(network)
@@ -76,6 +81,7 @@ def from_module(
         found,
         folder,
         layers=layers,
+        again=again,
         datatype=datatype,
         check=check,
         voxeld=voxeld,
@@ -98,6 +104,12 @@ class _Source:
                 f"example is a {type(example).__name__}, expected a sparse tensor of "
                 f"{library.name}; or say which tensors requests send: feats=, coords="
             )
+        if len(feats) < VOXELS_MIN:
+            raise ExportError(
+                f"the example has {len(feats)} voxels; expected {VOXELS_MIN} or more, some of them "
+                "neighbours, so that it shows what the network does"
+            )
+        library.check(net, feats)
         self.feats = feats
         self.request = Example(_coords(coords), feats.detach().cpu().float().numpy().copy())
 
@@ -113,6 +125,21 @@ class _Source:
             array = array if value.kind == "labels" else array.astype(np.float32)
             found.outputs[name] = (array, _at(library, value))
         return network, found
+
+    def again(self, network, outputs):
+        """An Example with other features on the same voxels: shuffled rows, each times a number."""
+        rng = np.random.default_rng(1)
+        feats = self.request.feats[rng.permutation(len(self.request.feats))]
+        self.feats.copy_(torch.from_numpy(feats * rng.uniform(0.5, 1.5, (len(feats), 1))))
+        request = Example(self.request.coords, self.feats.detach().cpu().float().numpy().copy())
+        first, self.request = self.request, request
+        try:
+            other, found = self.follow(outputs, network.description)
+        finally:
+            self.request = first
+            self.feats.copy_(torch.from_numpy(first.feats))
+        _same_layers(network.document()["layers"], other.document()["layers"])
+        return found
 
     def layers(self, network):
         """{layer: (array, coords or None)} of the layers that `network` has, by a second pass."""
@@ -131,10 +158,30 @@ class _Source:
         library.sparse(self.example)  # it learns what the request's tensor is
         with Trace(self.net, library, network, record) as trace:
             trace.begin(self.feats)
-            arguments = self.example if isinstance(self.example, tuple) else (self.example,)
+            example = dict(self.example) if isinstance(self.example, dict) else self.example
+            arguments = example if isinstance(example, tuple) else (example,)
             result = self.net(*arguments)
         library.remember(0, self.request.coords)
         return trace, library, result
+
+
+def _same_layers(ours, others):
+    """ExportError if the network is another one for other features."""
+    for layer, other in zip(ours, others):
+        changed = [key for key in layer if layer[key] != other.get(key)]
+        if changed and (layer["name"], layer["op"]) == (other["name"], other["op"]):
+            raise ExportError(
+                f"the layer {layer['name']} has {changed[0]} {layer[changed[0]]}, and "
+                f"{other.get(changed[0])} for other features: Python computes it of the example "
+                "(item(), float()), and it would be a constant"
+            )
+        if changed:
+            break
+    if ours != others:
+        raise ExportError(
+            "the forward pass takes another path for other features, which no network.json can do: "
+            "the layers differ when the rows of the features are shuffled"
+        )
 
 
 def _at(library, value):

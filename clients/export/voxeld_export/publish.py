@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 
 from .check import check_folder
-from .errors import CheckFailed
+from .errors import CheckFailed, ExportError
 from .recording import save_recording
 
 
@@ -21,6 +21,7 @@ def publish(
     *,
     datatype,
     layers,
+    again=None,
     check=True,
     voxeld=None,
     bound=None,
@@ -32,22 +33,30 @@ def publish(
              returns one: answers that follow from what was written
     layers   a function of the written directory that returns the source's {layer: (array, coords
              or None)}, for the search of the first layer that differs
+    again    a function that returns another Example of the source: other features, same voxels
     more     keys of network.json's top level
 
     Returns the Report of the proof, or None.  If the proof fails, what was made stays beside
     FOLDER as .NAME.failed, which no server serves, with the recording source.npz.
     """
-    folder = os.path.abspath(folder)
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
+    folder = os.path.realpath(folder)
+    _may_replace(folder)
+    try:
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
+    except OSError as error:
+        raise ExportError(f"{folder} cannot be made: {error}") from error
     try:
         os.chmod(made, 0o755)
         network.write(made, datatype if datatype != "FP32" else None, **(more or {}))
         example = example(made) if callable(example) else example
         example.save(os.path.join(made, "example.npz"))
+        others = [again()] if again and check else []
         try:
-            report = check_folder(made, example, voxeld=voxeld, bound=bound) if check else None
+            report = check and check_folder(made, example, *others, voxeld=voxeld, bound=bound)
         except CheckFailed as error:
+            if error.other:
+                raise
             failed = os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.failed")
             _move(made, failed)
             said = _first_difference(failed, example, layers, error.report.bound, voxeld)
@@ -55,13 +64,29 @@ def publish(
         _move(made, folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return report
+    return report or None
+
+
+def _may_replace(folder):
+    """ExportError where something else than a model directory would be lost."""
+    if not os.path.lexists(folder):
+        return
+    if not os.path.isdir(folder):
+        raise ExportError(f"{folder} is a file; expected a folder, REPOSITORY/NAME")
+    if os.listdir(folder) and not os.path.isfile(os.path.join(folder, "network.json")):
+        raise ExportError(
+            f"{folder} has no network.json, but other things, which the export would replace; "
+            "expected REPOSITORY/NAME: a new folder, an empty one or a model's"
+        )
 
 
 def _move(made, folder):
+    """The old folder goes only when the new one is in its place."""
+    old = made + ".old"
     if os.path.isdir(folder):
-        shutil.rmtree(folder)
+        os.rename(folder, old)
     os.rename(made, folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _first_difference(failed, example, layers, bound, voxeld):

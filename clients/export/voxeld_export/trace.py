@@ -15,6 +15,8 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import contextlib
+import inspect
+import warnings
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -24,7 +26,8 @@ from .errors import ExportError
 from .functions import FUNCTIONS, READ_ONLY
 from .network import Value
 
-_RANDOM = ("rand", "normal_", "bernoulli", "dropout", "uniform_")
+_RANDOM = ("rand", "normal_", "bernoulli", "dropout", "uniform_", "multinomial", "poisson")
+_NUMBERS = frozenset("item tolist numpy __float__ __int__ __array__".split())
 
 
 class Unknown:
@@ -52,9 +55,13 @@ class Trace(TorchFunctionMode):
         self._paused = 0
         self._undo = contextlib.ExitStack()
         self._made = {}  # id of a tensor that is computed from parameters alone: the tensor
+        self._foreign = {}  # id of a number that no feature and no parameter makes: its tensor
         self._names = {}  # id of a parameter or buffer: its name in the state_dict
-        for name, tensor in [*net.named_parameters(), *net.named_buffers()]:
+        self._versions = {}  # id of a tensor: torch's count of its changes that were seen
+        self._own = [*net.named_parameters(), *net.named_buffers()]  # kept alive, as their ids are
+        for name, tensor in self._own:
             self._names.setdefault(id(tensor), name)
+            self._versions[id(tensor)] = self._version(tensor)
 
     # --- what functions.py and libraries/ use ---
 
@@ -71,10 +78,12 @@ class Trace(TorchFunctionMode):
         if not isinstance(tensor, torch.Tensor):
             return  # type() without an argument says a name
         self._known[id(tensor)] = (tensor, value)
+        self._versions[id(tensor)] = self._version(tensor)
         made = isinstance(value, Value) and value.kind not in ("mask", "blocks")
         if self.layers is not None and made:
             # A copy: a function that works in place makes another layer's result of it.
-            array = tensor.detach().cpu().float().numpy().copy()
+            with self.paused():
+                array = tensor.detach().cpu().float().numpy().copy()
             self.layers.setdefault(value.layer, (array, value))
 
     def bind_changed(self, tensor, value):
@@ -86,6 +95,7 @@ class Trace(TorchFunctionMode):
 
     def known(self, tensor):
         """The Value or Unknown that a tensor is, or None."""
+        self._notice(tensor)
         entry = self._known.get(id(tensor))
         return entry[1] if entry and entry[0] is tensor else None
 
@@ -111,6 +121,8 @@ class Trace(TorchFunctionMode):
 
     def constant(self, tensor):
         """(name in the state_dict, array) of a parameter or a buffer; name None: made of them."""
+        if isinstance(self.known(tensor), Unknown):
+            raise ExportError(f"a parameter that follows {self.known(tensor).why}")
         kept = tensor.detach().cpu()
         return (
             self._names.get(id(tensor)),
@@ -165,8 +177,14 @@ class Trace(TorchFunctionMode):
         if self._paused:
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
+        if name in _NUMBERS and self.known(args[0]) is not None:
+            warnings.warn(
+                f"torch's {name} {self.said()} reads a number of the example: if an output "
+                "follows from it, the export has that number for every request",
+                stacklevel=2,
+            )
         with self.paused():
-            result = func(*args, **kwargs)
+            result = self._call(func, args, kwargs)
             if name not in READ_ONLY:
                 self._function(name, args, kwargs, result)
         return result
@@ -175,22 +193,82 @@ class Trace(TorchFunctionMode):
         read = [self.known(tensor) for tensor in _tensors((args, kwargs))]
         if not any(read):
             made_of_constants = read and all(map(self.is_constant, _tensors((args, kwargs))))
-            if made_of_constants and not name.startswith(_RANDOM):
+            if made_of_constants and not name.startswith(_RANDOM) and name != "normal":
                 self._made.update((id(tensor), tensor) for tensor in _tensors(result))
+            elif read or name.startswith(_RANDOM):
+                self._comes_from_elsewhere(name, args, result)
             return
         unknown = next((value for value in read if isinstance(value, Unknown)), None)
         make = FUNCTIONS.get(name)
+        if "input" in kwargs:  # what torch calls its first argument
+            args = (kwargs["input"], *args)
+            kwargs = {key: value for key, value in kwargs.items() if key != "input"}
         changed = args[0] if result is None else result  # x[rows] = y has no result
         if unknown or not make:
             why = unknown.why if unknown else f"torch's {name} {self.said()}, which no layer does"
             self.refuse(changed, why)
             return
         try:
+            self._takes(make, args, kwargs)
             value = make(self, *args, **kwargs)
         except ExportError as error:
             self.refuse(changed, f"torch's {name} {self.said()}: {error}")
             return
-        (self.bind_changed if result is args[0] else self.bind)(result, value)
+        (self.bind_changed if args and result is args[0] else self.bind)(result, value)
+
+    def _takes(self, make, args, kwargs):
+        """ExportError if a function of functions.py does not know an argument."""
+        try:
+            inspect.signature(make).bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise ExportError(f"it is called in a way that no layer does: {error}") from error
+        if any(self._foreign.get(id(tensor)) is tensor for tensor in _tensors((args, kwargs))):
+            raise ExportError(
+                "it reads a number that comes from other tensors than the features and the "
+                "parameters, and would be a constant of the example"
+            )
+
+    def _comes_from_elsewhere(self, name, args, result):
+        """Notes what a function makes of coordinates, for example, or by chance."""
+        first = args[0] if args else None
+        if isinstance(first, torch.Tensor) and (result is None or result is first):
+            if self.is_constant(first):
+                tensor = self._names.get(id(first), "a parameter's tensor")
+                self.bind(first, Unknown(f"{tensor}, which torch's {name} {self.said()} changes"))
+            return
+        for tensor in _tensors(result):
+            if tensor.dim() == 0:
+                self._foreign[id(tensor)] = tensor
+
+    def _call(self, func, args, kwargs):
+        """What func returns.  What it changes in place is seen; what changed before was not."""
+        before = [(tensor, self._version(tensor)) for tensor in _tensors((args, kwargs))]
+        for tensor, _ in before:
+            self._notice(tensor)
+        result = func(*args, **kwargs)
+        for tensor, version in before:
+            if self._version(tensor) != version:
+                self._keep_up(tensor)
+        return result
+
+    def _notice(self, tensor):
+        """Marks a tensor that was changed by something that torch does not tell, as x[:] = y."""
+        ours = id(tensor) in self._names or id(tensor) in self._known
+        if ours and self._versions[id(tensor)] != self._version(tensor):
+            name = self._names.get(id(tensor), f"a tensor of shape {tuple(tensor.shape)}")
+            self.bind(tensor, Unknown(f"{name}, which was changed in place, {self.said()}"))
+
+    def _keep_up(self, changed):
+        """Counts a change of a tensor, which is one of all that share its memory, as seen."""
+        memory = _memory(changed)
+        for tensor in [known for known, _ in self._known.values()] + [own for _, own in self._own]:
+            if _memory(tensor) == memory:
+                self._versions[id(tensor)] = self._version(tensor)
+
+    def _version(self, tensor):
+        """How often torch has changed it in place; 0 where inference mode does not count."""
+        with self.paused():
+            return 0 if tensor.is_inference() else tensor._version
 
     def _watch(self, name, module):
         forward, make = module.forward, self.library.module(module)
@@ -201,7 +279,7 @@ class Trace(TorchFunctionMode):
                 if self._paused or not make:
                     return forward(*args, **kwargs)
                 with self.paused():
-                    result = forward(*args, **kwargs)
+                    result = self._call(forward, args, kwargs)
                     try:
                         make(self, module, args, kwargs, result)
                     except ExportError as error:
@@ -235,6 +313,11 @@ class Trace(TorchFunctionMode):
         self._undo.callback(
             lambda: setattr(owner, method, plain) if own else delattr(owner, method)
         )
+
+
+def _memory(tensor):
+    kept = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    return kept.data_ptr()
 
 
 def _tensors(thing):

@@ -7,6 +7,7 @@ import os
 
 import ml_dtypes
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from .errors import ExportError
@@ -41,7 +42,10 @@ def write_weights(path, tensors, datatypes):
         if not datatype and array.dtype not in _TYPES.values():
             raise ExportError(f"{name} is {array.dtype}; expected floating-point numbers")
         parts[name] = round_weights(name, array, datatype) if datatype else array
-    save_file(parts, path + ".new")
+    try:
+        save_file(parts, path + ".new")
+    except (OSError, SafetensorError) as error:
+        raise ExportError(f"{path} cannot be written: {error}") from error
     # Readable by the user that the server runs as, whatever the umask of training is.
     os.chmod(path + ".new", 0o644)
     os.replace(path + ".new", path)

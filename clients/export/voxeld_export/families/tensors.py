@@ -85,9 +85,13 @@ class Checkpoint:
         if not os.path.exists(path):
             raise ExportError(f"no file {path}; expected a checkpoint")
         if ending == ".safetensors":
+            from safetensors import SafetensorError
             from safetensors.numpy import load_file
 
-            return cls(load_file(path), path)
+            try:
+                return cls(load_file(path), path)
+            except (OSError, SafetensorError) as error:
+                raise ExportError(f"{path} is not a .safetensors: {error}") from error
         if ending == ".npz":
             with np.load(path) as arrays:
                 return cls(dict(arrays), path)

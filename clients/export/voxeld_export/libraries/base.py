@@ -60,7 +60,9 @@ class Library:
         names = [c.__name__ for c in type(module).__mro__ if self.owns(c)]
         for name in names:
             if name in self.makers:
-                return getattr(self, self.makers[name])
+                # A class of the user's may add to what the library's forward pass does.
+                own = next(c for c in type(module).__mro__ if "forward" in vars(c))
+                return getattr(self, self.makers[name]) if self.owns(own) else self._overridden
         if (
             not self.owns(type(module))
             or names[0] in self.through
@@ -78,6 +80,10 @@ class Library:
         """Keeps the coordinates of a set, in the order of the library's rows."""
         self.coords.setdefault(on, coords)
 
+    def check(self, net, feats):
+        """ExportError if the modules cannot run on these features as they are."""
+        del net, feats
+
     @classmethod
     def owns(cls, kind):
         """Whether a class is the library's own."""
@@ -87,6 +93,14 @@ class Library:
     def imported(cls):
         """Whether this process uses the library."""
         return any(package in sys.modules for package in cls.packages)
+
+    def _overridden(self, trace, module, args, kwargs, result):
+        del args, kwargs
+        trace.refuse(
+            result,
+            f"{type(module).__name__} {trace.said()}, whose forward is not {self.name}'s: "
+            "call a module of the library from a module instead of deriving from it",
+        )
 
     def _refused(self, trace, module, args, kwargs, result):
         del args, kwargs

@@ -38,6 +38,7 @@ class Spconv(Library):
     def __init__(self):
         super().__init__()
         self._strided = {}  # indice_key: (layer, the set it reads)
+        self._shapes = {}  # of each set: spatial_shape
 
     def sparse(self, thing):
         if type(thing).__name__ != "SparseConvTensor" or not self.owns(type(thing)):
@@ -45,6 +46,22 @@ class Spconv(Library):
         return Sparse(
             thing.features, four_columns(thing.indices.cpu().numpy()), three(thing.spatial_shape, 1)
         )
+
+    def check(self, net, feats):
+        """On a CPU spconv adds a bias in training mode only, and asserts in eval()."""
+        names = [
+            name
+            for name, module in net.named_modules()
+            if hasattr(module, "indice_key")
+            and getattr(module, "bias", None) is not None
+            and not module.training
+        ]
+        if names and feats.device.type == "cpu":
+            raise ExportError(
+                "spconv computes a convolution's bias on a CPU in training mode only: call train() "
+                f"on {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}, these "
+                "convolutions alone, or export on a GPU"
+            )
 
     def methods(self, trace):
         import spconv.pytorch  # it is there, or there would be no module of it
@@ -140,10 +157,17 @@ class Spconv(Library):
 
     def _source(self, trace, given, module):
         source = trace.value(given.features, f"{type(module).__name__} {trace.said()}")
-        self.remember(source.on, four_columns(given.indices.cpu().numpy()))
+        coords = four_columns(given.indices.cpu().numpy())
+        self.remember(source.on, coords)
+        if not np.array_equal(coords, self.coords[source.on]):
+            raise ExportError(
+                f"{type(module).__name__} {trace.said()}, which gets other coordinates than those "
+                f"of {source.layer}, whose features it gets; no layer changes coordinates"
+            )
         return source
 
     def _finish(self, trace, value, result):
+        self._shapes.setdefault(value.on, three(result.spatial_shape, 1))
         self.remember(value.on, four_columns(result.indices.cpu().numpy()))
         trace.bind(result.features, value)
 
@@ -164,8 +188,14 @@ class Spconv(Library):
         """A layer whose voxels are those that any offset of its kernel meets."""
         source = self._source(trace, given, module)
         keys.update(stride=three(module.stride, 1), padding=unless(0, three(module.padding, 0)))
+        shape = three(given.spatial_shape, 1)
+        if shape != self._shapes.setdefault(source.on, shape):
+            raise ExportError(
+                f"{type(module).__name__} {trace.said()}, which gets spatial_shape {shape}; "
+                f"expected {self._shapes[source.on]}, as before on these voxels"
+            )
         if source.on == 0:
-            trace.network.spatial_shape = three(given.spatial_shape, 1)
+            trace.network.spatial_shape = shape
         on = (
             "spconv",
             source.on,
