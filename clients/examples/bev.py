@@ -11,7 +11,6 @@ head was not fitted on shows what the map holds.
 SPDX-License-Identifier: Apache-2.0
 """
 
-import argparse
 import json
 import pathlib
 import tempfile
@@ -40,7 +39,7 @@ PROOF_VOXELS = 2000
 
 
 def main():
-    options = arguments()
+    options = scans.arguments(__doc__)
     program()
     print(__doc__.split("\n\n")[1], end="\n\n")
     began = time.time()
@@ -63,15 +62,6 @@ def main():
     print(f"{' x '.join(map(str, answer['spatial_features'].shape[1:]))}; {milliseconds(answer)}\n")
     report(score, truth, points, head.threshold, options)
     print(f"all of it took {time.time() - began:.0f} s")
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("-o", "--output", default="pictures", metavar="FOLDER", help="(pictures)")
-    parser.add_argument("--scans", type=int, default=6, help="streets to fit the head on (6)")
-    parser.add_argument("--rays", type=int, default=24000, help="rays of a scan (24000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the streets and the weights (1)")
-    return parser.parse_args()
 
 
 def scanned(seed, rays):

@@ -12,6 +12,7 @@ turns three times.
 SPDX-License-Identifier: Apache-2.0
 """
 
+import argparse
 import pathlib
 import sys
 
@@ -33,6 +34,16 @@ NOISE = 0.01  # metres, along the ray
 CAR_SIZE = (3.95, 1.7)  # of scene.car(), along its own x and y
 _HIGHEST = 0.3  # the ground over the road, at most
 _NEAR, _FAR = 5.6, -10.5  # the kerbs: y of the garden's side, y of the other side
+
+
+def arguments(about):
+    """The options of a story about streets; `about` begins with its title."""
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("-o", "--output", default="pictures", metavar="FOLDER", help="(pictures)")
+    parser.add_argument("--scans", type=int, default=6, help="streets to fit the head on (6)")
+    parser.add_argument("--rays", type=int, default=24000, help="rays of a scan (24000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the streets and the weights (1)")
+    return parser.parse_args()
 
 
 class Street:

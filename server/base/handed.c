@@ -14,11 +14,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PREFIX       "systemd:"
-#define FIRST_FD     3   /* where the manager's descriptors begin */
-#define HANDED_MAX   256 /* far more than anybody listens on; bounds a wrong LISTEN_FDS */
-#define NAMES_SHOWN  160 /* bytes of LISTEN_FDNAMES in an error */
-#define PID_BASE_TEN 10
+#define PREFIX      "systemd:"
+#define FIRST_FD    3   /* where the manager's descriptors begin */
+#define HANDED_MAX  256 /* far more than anybody listens on; bounds a wrong LISTEN_FDS */
+#define NAMES_SHOWN 160 /* bytes of LISTEN_FDNAMES in an error */
 
 bool vx_handed_is(const char *address)
 {
@@ -35,8 +34,8 @@ static const char *environment_of(const char *name)
  * variables but not the descriptors. */
 static i32 handed_total(void)
 {
-    if (strtoll(environment_of("LISTEN_PID"), NULL, PID_BASE_TEN) != getpid()) return 0;
-    i64 count = strtoll(environment_of("LISTEN_FDS"), NULL, PID_BASE_TEN);
+    if (strtoll(environment_of("LISTEN_PID"), NULL, 10) != getpid()) return 0;
+    i64 count = strtoll(environment_of("LISTEN_FDS"), NULL, 10);
     return count < 0 ? 0 : (i32)(count < HANDED_MAX ? count : HANDED_MAX);
 }
 
