@@ -48,14 +48,39 @@ VX_DEVICE void block_of_row(const struct vx_mask_order_args *args, int32_t group
     }
 }
 
+/* Four entries of a row; a thread moves those of 3^3 together. */
+struct __attribute__((aligned(16))) entries {
+    int32_t e[4];
+};
+#define NEIGHBOURS_HELD 7
+
+VX_DEVICE void place_neighbours(const struct vx_mask_order_args *args, int64_t place,
+                                int64_t row)
+{
+    const struct entries *from =
+        (const struct entries *)(args->nbr + row * args->nbr_stride);
+    for (int32_t begin = 0; begin < args->bits; begin += 4 * NEIGHBOURS_HELD) {
+        /* All are loaded before the first is stored, which the compiler must not do itself. */
+        struct entries held[NEIGHBOURS_HELD];
+        VX_UNROLL
+        for (int32_t k = 0; k < NEIGHBOURS_HELD; k++)
+            if (begin + 4 * k < args->bits) held[k] = from[begin / 4 + k];
+        VX_UNROLL
+        for (int32_t k = 0; k < 4 * NEIGHBOURS_HELD; k++)
+            if (begin + k < args->bits)
+                args->neighbours[(begin + k) * args->n + place] = held[k / 4].e[k % 4];
+    }
+}
+
 VX_DEVICE void blocks_join(const struct vx_mask_order_args *args)
 {
     int32_t group = (int32_t)vx_block_y();
     int64_t place = (int64_t)vx_block_x() * VX_ORDER_THREADS + vx_thread();
-    int64_t at = group * args->n + place;
+    int64_t at = group * args->n + place, row = place;
+    if (args->rows_in && place < args->n && (args->neighbours || !args->keys_in))
+        row = args->rows_in[at];
+    if (args->neighbours && place < args->n) place_neighbours(args, place, row);
     if (!args->keys_in) {
-        int64_t row = place;
-        if (args->rows_in && place < args->n) row = args->rows_in[at];
         block_of_row(args, group, place, row);
         return;
     }

@@ -22,18 +22,36 @@ static uint32_t mask_bit(const uint32_t *mask, int32_t bit)
     return mask[bit / 32] >> bit % 32 & 1u;
 }
 
+/* What a row is ranked by: bits begin .. begin + vx_order_rank_bits of `words`. */
+struct ranked {
+    const uint32_t *words;
+    uint32_t signature;
+    int32_t begin;
+};
+
+static void ranked_of(const struct vx_mask_order_args *args, int32_t group, int64_t row,
+                      struct ranked *ranked)
+{
+    ranked->words = args->masks + row * args->words;
+    ranked->begin = group * args->bits;
+    if (!args->run) return;
+    ranked->signature = vx_order_signature(ranked->words, args->bits, args->run);
+    ranked->words = &ranked->signature;
+}
+
 /* True when row `a` comes before row `b`.  The highest bit in which two masks differ is
  * also the highest in which their ranks differ. */
 static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, int64_t a,
                           int64_t b)
 {
-    const uint32_t *mask_a = args->masks + a * args->words;
-    const uint32_t *mask_b = args->masks + b * args->words;
-    int32_t begin = group * args->bits;
+    struct ranked of_a, of_b;
     uint32_t odd = 0; /* parity of the bits above, which are equal in both */
-    for (int32_t bit = begin + args->bits - 1; bit >= begin; bit--) {
-        uint32_t bit_a = mask_bit(mask_a, bit);
-        if (bit_a != mask_bit(mask_b, bit)) return (bit_a ^ odd) == 0;
+    ranked_of(args, group, a, &of_a);
+    ranked_of(args, group, b, &of_b);
+    int32_t begin = of_a.begin;
+    for (int32_t bit = begin + vx_order_rank_bits(args) - 1; bit >= begin; bit--) {
+        uint32_t bit_a = mask_bit(of_a.words, bit);
+        if (bit_a != mask_bit(of_b.words, bit)) return (bit_a ^ odd) == 0;
         odd ^= args->gray ? bit_a : 0;
     }
     return a < b;
@@ -120,10 +138,11 @@ void vx_order_small_ref(const void *args_given, enum vx_number type)
 static uint32_t key_of_row(const struct vx_mask_order_args *args, int32_t group,
                            int64_t row)
 {
-    const uint32_t *mask = args->masks + row * args->words;
+    struct ranked ranked;
     uint32_t key = 0, odd = 0;
-    for (int32_t bit = args->bits - 1; bit >= args->key_low; bit--) {
-        uint32_t here = mask_bit(mask, group * args->bits + bit);
+    ranked_of(args, group, row, &ranked);
+    for (int32_t bit = vx_order_rank_bits(args) - 1; bit >= args->key_low; bit--) {
+        uint32_t here = mask_bit(ranked.words, ranked.begin + bit);
         odd = args->gray ? odd ^ here : here;
         if (bit < args->key_low + args->key_bits) key = key << 1 | odd;
     }
@@ -206,6 +225,11 @@ void vx_order_blocks_ref(const void *args_given, enum vx_number type)
     const struct vx_mask_order_args *args = args_given;
     (void)type;
     block_masks_of(args, args->rows_in);
+    if (!args->neighbours) return;
+    for (int32_t v = 0; v < args->bits; v++)
+        for (int64_t place = 0; place < args->n; place++)
+            args->neighbours[v * args->n + place] =
+                args->nbr[row_at(args, 0, place) * args->nbr_stride + v];
 }
 
 /* --- many sorts --- */

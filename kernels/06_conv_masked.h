@@ -12,7 +12,7 @@
  *          residual or out may be part of a longer one: each has a stride
  *          nbr (N,S) i32, S = V rounded up to 4, -1 empty
  *          masks (N,W) u32, W = V/32 rounded up
- *          order (G,N)  block_masks (G,B,W), B = N/32 rounded up
+ *          order (G,N)  block_masks (G,B,W), B = N/32 rounded up  neighbours (V,N)
  *          partial (G,N,Co) or (pairs,Co) f32
  * Types    VX_TYPE: F16, BF16 with tensor cores; TF32 (stored as F32) with tensor cores;
  *          F32 with fused multiply-add.  Sums in f32; bias and residual added in f32, one
@@ -87,6 +87,9 @@ struct vx_conv_device_args {
     /* For tiles that stream, of 128 and of 256 rows: (groups * tiles), those with the most
      * offsets first (order_tiles, 05_mask_order.h); NULL = as they are. */
     const int32_t *tiles[2];
+    /* For tiles that stream: (V, N), nbr in the order of the rows (05_mask_order.h); NULL =
+     * read from nbr. */
+    const int32_t *neighbours;
     const void *in;       /* (N, in_stride), ci of each row are read */
     const void *weight;   /* (V, ci, co) */
     const void *tiled;    /* the same as 29_weight_tile.h says; NULL = not there */

@@ -34,15 +34,26 @@ VX_DEVICE uint32_t mask_bits(const uint32_t *mask, int32_t low, int32_t count)
     return bits & ones(count);
 }
 
+/* The place of a number in the Gray code. */
+VX_DEVICE uint32_t gray_place(uint32_t bits)
+{
+    for (int32_t step = 1; step < 32; step *= 2) bits ^= bits >> step;
+    return bits;
+}
+
 /* The bits [low, low + count) of the rank of a mask. */
 VX_DEVICE uint32_t rank_bits(const struct vx_mask_order_args *args, const uint32_t *mask,
                              int32_t low, int32_t count, int32_t group)
 {
+    if (args->run) {
+        uint32_t word = vx_order_signature(mask, args->bits, args->run);
+        return (args->gray ? gray_place(word) : word) >> low & ones(count);
+    }
     int32_t begin = group * args->bits + low;
     int32_t end = (group + 1) * args->bits;
     uint32_t key = mask_bits(mask, begin, count);
     if (!args->gray) return key;
-    for (int32_t step = 1; step < 32; step *= 2) key ^= key >> step;
+    key = gray_place(key);
     /* In the Gray code an odd number of bits above inverts every bit below. */
     int32_t above = 0;
     for (int32_t at = begin + count; at < end; at += 32)
@@ -172,11 +183,12 @@ VX_DEVICE void small_sort(const struct vx_mask_order_args *args, uint32_t *eleme
     for (uint32_t row = vx_thread(); row < n; row += VX_ORDER_SMALL_THREADS)
         elements[row] = row;
     vx_barrier();
-    for (int32_t low = 0; low < args->bits; low += VX_ORDER_DIGIT) {
+    const int32_t bits = vx_order_rank_bits(args);
+    for (int32_t low = 0; low < bits; low += VX_ORDER_DIGIT) {
         pass.bits = 0;
         if (low % VX_ORDER_CHUNK == 0) {
             pass.low = low;
-            pass.bits = args->bits - low;
+            pass.bits = bits - low;
             if (pass.bits > VX_ORDER_CHUNK) pass.bits = VX_ORDER_CHUNK;
         }
         small_sort_digit(args, &pass, elements, memory);

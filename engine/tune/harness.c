@@ -204,13 +204,16 @@ static struct vx_gpu_order_want order_want(const struct vx_harness *harness,
                                            enum vx_conv_algorithm algorithm)
 {
     const struct vx_conv_problem *problem = &harness->problem;
-    return (struct vx_gpu_order_want){
-        .n = problem->n,
-        .v = problem->v,
-        .groups = vx_conv_groups(problem, algorithm),
-        .sorted = vx_conv_sorted(algorithm),
-        .gray = !harness->plain,
-        .tiles = vx_conv_streams(problem->type, vx_gpu_caps(harness->gpu))};
+    const bool streams = vx_conv_streams(problem->type, vx_gpu_caps(harness->gpu));
+    return (struct vx_gpu_order_want){.n = problem->n,
+                                      .v = problem->v,
+                                      .groups = vx_conv_groups(problem, algorithm),
+                                      .run = problem->kernel[2],
+                                      .sorted = vx_conv_sorted(algorithm),
+                                      .gray = !harness->plain,
+                                      .tiles = streams,
+                                      .neighbours =
+                                          streams && vx_conv_wants_neighbours(problem)};
 }
 
 static vx_status harness_map(struct vx_harness *harness,

@@ -21,6 +21,7 @@ safetensors."""
 import argparse
 import concurrent.futures
 import pathlib
+import shlex
 import sys
 import time
 
@@ -199,7 +200,8 @@ def main():
     parser.add_argument("--bin", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--flags", nargs="*", default=[], help="more flags of voxeld serve")
+    parser.add_argument("--flags", type=shlex.split, default=[],
+                        help="more flags of voxeld serve, in one word")
     arguments = parser.parse_args()
     if arguments.what == "run" and not arguments.bin:
         parser.error("run needs --bin, the folder of voxeld")

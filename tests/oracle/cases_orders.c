@@ -16,6 +16,8 @@ struct shape {
     i64 n;
     i32 v, groups;
     bool gray;
+    i32 edge; /* of a kernel whose rows are sorted by their signature; 0 = by the mask */
+    i32 run;  /* of the signature */
 };
 
 /* One order of several: where it lies in the device's memory, and what is expected. */
@@ -30,9 +32,20 @@ static struct vx_gpu_order_want want_of(const struct shape *shape)
     return (struct vx_gpu_order_want){.n = shape->n,
                                       .v = shape->v,
                                       .groups = shape->groups,
+                                      .run = shape->edge,
                                       .sorted = true,
                                       .gray = shape->gray,
-                                      .tiles = true};
+                                      .tiles = true,
+                                      .neighbours = true};
+}
+
+/* A map of anything: it only moves. */
+static i32 *random_map(struct vx_rig *rig, const struct shape *shape)
+{
+    const size_t count = (size_t)(shape->n * vx_nbr_stride(shape->v));
+    i32 *nbr = vx_rig_take(rig, count * 4);
+    for (size_t i = 0; i < count; i++) nbr[i] = (i32)(vx_rig_random(rig) % 1000) - 1;
+    return nbr;
 }
 
 /* Some bits of every mask, so that many rows are equal and the order must be stable. */
@@ -52,11 +65,14 @@ static void job_make(struct vx_rig *rig, const struct shape *shape, struct job *
         (struct vx_mask_order_args){.n = shape->n,
                                     .words = words,
                                     .bits = shape->v / shape->groups,
+                                    .run = shape->run,
                                     .groups = shape->groups,
                                     .gray = shape->gray,
                                     .masks = masks,
                                     .rows_out = vx_rig_take(rig, rows * 4),
-                                    .block_masks = vx_rig_take(rig, blocks * 4)};
+                                    .block_masks = vx_rig_take(rig, blocks * 4),
+                                    .nbr_stride = vx_nbr_stride(shape->v),
+                                    .nbr = random_map(rig, shape)};
     vx_order_small_ref(&job->expected, 0);
 }
 
@@ -65,6 +81,11 @@ static u8 *take(u8 **memory, size_t bytes)
     u8 *at = *memory;
     *memory += vx_round_up(bytes, 256);
     return at;
+}
+
+static size_t map_bytes(const struct shape *shape)
+{
+    return (size_t)(shape->n * vx_nbr_stride(shape->v)) * 4;
 }
 
 static size_t masks_bytes(const struct shape *shape)
@@ -81,10 +102,13 @@ static size_t place(const struct shape *shapes, i32 count, u8 *memory, struct jo
     for (i32 i = 0; i < count; i++) {
         const struct vx_gpu_order_want want = want_of(&shapes[i]);
         u8 *masks = take(&at, masks_bytes(&shapes[i]));
+        u8 *nbr = take(&at, map_bytes(&shapes[i]));
         u8 *order = take(&at, vx_gpu_order_bytes(&want));
         u8 *scratch = take(&at, vx_gpu_order_scratch_bytes(&want));
         if (!memory) continue;
-        jobs[i].map = (struct vx_gpu_map){.masks = (void *)masks};
+        jobs[i].map = (struct vx_gpu_map){.nbr_stride = vx_nbr_stride(shapes[i].v),
+                                          .nbr = (void *)nbr,
+                                          .masks = (void *)masks};
         vx_gpu_order_place(&want, order, &jobs[i].map);
         wanted[i] = (struct vx_gpu_order_job){want, &jobs[i].map, scratch};
     }
@@ -114,6 +138,22 @@ static void check(struct vx_rig *rig, const struct job *job, i32 index)
                     index, (long long)it->n, it->bits);
     if (!same(rig, job->map.block_masks, it->block_masks, blocks))
         vx_rig_fail(rig, "orders, %d of N=%lld %d bits: other block masks", index,
+                    (long long)it->n, it->bits);
+}
+
+/* The map in the order of the rows, where there are enough of them. */
+static void check_neighbours(struct vx_rig *rig, const struct job *job, i32 index)
+{
+    const struct vx_mask_order_args *it = &job->expected;
+    const size_t count = (size_t)(it->bits * it->n);
+    if (!job->map.neighbours) return;
+    i32 *expected = vx_rig_take(rig, count * 4);
+    for (i32 v = 0; v < it->bits; v++)
+        for (i64 place = 0; place < it->n; place++)
+            expected[v * it->n + place] =
+                it->nbr[(i64)it->rows_out[place] * it->nbr_stride + v];
+    if (!same(rig, job->map.neighbours, expected, count * 4))
+        vx_rig_fail(rig, "orders, %d of N=%lld %d bits: other neighbours", index,
                     (long long)it->n, it->bits);
 }
 
@@ -167,6 +207,15 @@ static void check_tiles(struct vx_rig *rig, const struct job *job, i32 index)
     }
 }
 
+static void copy_in(struct vx_rig *rig, void *device, const void *host, size_t bytes)
+{
+    struct vx_why why = {""};
+    vx_rig_need(rig,
+                vx_gpu_copy_in(rig->bench.gpu, rig->bench.stream,
+                               &(struct vx_gpu_copy){device, host, bytes}, &why),
+                &why);
+}
+
 static void orders_case(struct vx_rig *rig, const struct shape *shapes, i32 count)
 {
     const struct vx_gpu_queue queue = {.set = rig->bench.set,
@@ -186,18 +235,14 @@ static void orders_case(struct vx_rig *rig, const struct shape *shapes, i32 coun
     (void)place(shapes, count, device, jobs, wanted);
     for (i32 i = 0; i < count; i++) {
         job_make(rig, &shapes[i], &jobs[i]);
-        vx_rig_need(rig,
-                    vx_gpu_copy_in(rig->bench.gpu, rig->bench.stream,
-                                   &(struct vx_gpu_copy){jobs[i].map.masks,
-                                                         jobs[i].expected.masks,
-                                                         masks_bytes(&shapes[i])},
-                                   &why),
-                    &why);
+        copy_in(rig, jobs[i].map.masks, jobs[i].expected.masks, masks_bytes(&shapes[i]));
+        copy_in(rig, jobs[i].map.nbr, jobs[i].expected.nbr, map_bytes(&shapes[i]));
     }
     vx_rig_need(rig, vx_gpu_orders_build(&queue, &upload, wanted, count, &why), &why);
     for (i32 i = 0; i < count; i++) {
         check(rig, &jobs[i], i);
         check_tiles(rig, &jobs[i], i);
+        check_neighbours(rig, &jobs[i], i);
     }
     vx_rig_reset(rig);
 }
@@ -208,21 +253,28 @@ void vx_cases_orders(struct vx_rig *rig)
         i32 count;
         struct shape shapes[JOBS_MAX];
     } lists[] = {
-        {1, {{16385, 27, 3, true}}},
-        {2, {{1, 27, 1, true}, {33, 8, 1, true}}},
+        {1, {{16385, 27, 3, true, 0, 0}}},
+        {2, {{1, 27, 1, true, 3, 3}, {33, 8, 1, true, 2, 0}}},
         {4,
-         {{700, 27, 1, true},
-          {8192, 27, 3, true},
-          {5, 125, 1, true},
-          {64, 343, 7, true}}},
-        {2, {{8193, 27, 1, true}, {8193, 27, 1, true}}},
-        {3, {{9001, 27, 1, true}, {40, 8, 1, true}, {2048, 27, 9, false}}},
+         {{700, 27, 1, true, 3, 3},
+          {8192, 27, 3, true, 0, 0},
+          {5, 125, 1, true, 5, 5},
+          {64, 343, 7, true, 0, 0}}},
+        {2, {{8193, 27, 1, true, 0, 0}, {8193, 27, 1, true, 3, 3}}},
+        {3,
+         {{9001, 27, 1, true, 0, 0}, {40, 8, 1, true, 0, 0}, {2048, 27, 9, false, 0, 0}}},
         {4,
-         {{12289, 8, 1, true},
-          {1, 1, 1, true},
-          {10007, 125, 5, true},
-          {4096, 27, 1, true}}},
-        {3, {{20001, 343, 1, true}, {2049, 27, 1, false}, {31, 32, 1, true}}},
+         {{12289, 8, 1, true, 0, 0},
+          {1, 1, 1, true, 1, 0},
+          {10007, 125, 5, true, 5, 0},
+          {4096, 27, 1, true, 0, 0}}},
+        {6,
+         {{20001, 343, 1, true, 7, 13},
+          {8300, 343, 1, true, 0, 0},
+          {9100, 125, 1, false, 5, 5},
+          {2049, 27, 1, false, 0, 0},
+          {31, 32, 1, true, 0, 0},
+          {17001, 27, 3, true, 3, 0}}},
     };
     static const char *const names[] = {"order_small_many",  "order_count_many",
                                         "order_scan_many",   "order_scatter_many",

@@ -92,6 +92,8 @@ size_t vx_conv_workspace(const struct vx_conv_problem *problem,
  * the weights tiled: so many bytes, written once by vx_conv_tile_weights. */
 bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
 bool vx_conv_tiled(const struct vx_conv_choice *choice); /* it reads them so */
+/* Where they stream: whether the layer is worth the map in the order of its rows (order.h). */
+bool vx_conv_wants_neighbours(const struct vx_conv_problem *problem);
 size_t vx_conv_tiled_bytes(i32 v, i32 ci, i32 co);
 struct vx_conv_tiling {
     i32 v, ci, co;      /* padded */

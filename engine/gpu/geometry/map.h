@@ -46,7 +46,8 @@ struct vx_gpu_map {
     /* Tiles of 128 and of 256 places, those with the most offsets first, or NULL
      * (order_tiles, kernels/05_mask_order.h). */
     i32 *tiles[2];
-    u64 *pairs; /* (1) entries of nbr that are not -1 */
+    i32 *neighbours; /* (V, N): nbr in the order of `order`, or NULL */
+    u64 *pairs;      /* (1) entries of nbr that are not -1 */
 };
 
 /* The input of an index and the device memory that it uses; every address is a multiple

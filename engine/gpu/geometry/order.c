@@ -14,6 +14,8 @@ _Static_assert(VX_PAIRS_OFFSETS == (VX_KERNEL_OFFSETS_MAX + 3) / 4 * 4 &&
 /* The fewest rows with lists of tiles: 64 of the larger ones. */
 #define TILES_ROWS_MIN 16384
 _Static_assert(TILES_ROWS_MIN > VX_ORDER_SMALL_ROWS, "small sorts make no lists");
+/* The fewest rows with neighbours: one block that sorts alone would take long to write them. */
+#define NEIGHBOURS_ROWS_MIN (VX_ORDER_SMALL_ROWS + 1)
 /* Orders that are built together; more are built one by one. */
 #define ORDERS_MAX 32
 
@@ -52,6 +54,15 @@ static bool order_pass_next(i32 bits, struct order_pass *pass)
     return true;
 }
 
+/* The run of the signature that rows are sorted by; 0 = by their masks: of few offsets, and
+ * of those of a group. */
+static i32 order_run(const struct vx_gpu_order_want *want)
+{
+    const i32 least = (want->v + VX_ORDER_CHUNK - 1) / VX_ORDER_CHUNK;
+    if (want->groups > 1 || want->run < 2 || want->v < VX_ORDER_CUBE) return 0;
+    return want->run > least ? want->run : least;
+}
+
 /* The sizes of the large sort, and its offsets in scratch memory. */
 struct order_layout {
     i64 tiles;
@@ -70,7 +81,9 @@ static size_t layout_take(struct order_layout *layout, i64 words)
 
 static struct order_layout order_layout_make(const struct vx_gpu_order_want *want)
 {
-    struct order_layout layout = {.bits = want->v / want->groups};
+    const struct vx_mask_order_args args = {.bits = want->v / want->groups,
+                                            .run = order_run(want)};
+    struct order_layout layout = {.bits = vx_order_rank_bits(&args)};
     struct order_pass pass = {0};
     i32 digit_max = 0;
     while (order_pass_next(layout.bits, &pass)) {
@@ -78,7 +91,7 @@ static struct order_layout order_layout_make(const struct vx_gpu_order_want *wan
         if (digit_max < pass.digit_bits) digit_max = pass.digit_bits;
     }
     layout.tiles = divided_up(want->n, VX_ORDER_TILE);
-    layout.keys_last = layout.bits <= 32 && layout.passes > 1;
+    layout.keys_last = layout.bits <= 32 && layout.passes > 1 && !args.run;
     i64 rows = (i64)want->groups << digit_max;
     layout.counts = layout_take(&layout, rows * layout.tiles);
     layout.totals = layout_take(&layout, rows);
@@ -223,10 +236,18 @@ static size_t order_tiles_bytes(const struct vx_gpu_order_want *want, i32 kind)
     return vx_round_up((size_t)tiles * sizeof(i32), VX_GPU_LINE_BYTES);
 }
 
+static size_t order_neighbours_bytes(const struct vx_gpu_order_want *want)
+{
+    if (!want->sorted || !want->neighbours || want->groups > 1) return 0;
+    if (want->n < NEIGHBOURS_ROWS_MIN) return 0;
+    return vx_round_up((size_t)want->v * (size_t)want->n * sizeof(i32),
+                       VX_GPU_LINE_BYTES);
+}
+
 size_t vx_gpu_order_bytes(const struct vx_gpu_order_want *want)
 {
     return order_rows_bytes(want) + order_masks_bytes(want) + order_tiles_bytes(want, 0) +
-           order_tiles_bytes(want, 1);
+           order_tiles_bytes(want, 1) + order_neighbours_bytes(want);
 }
 
 void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
@@ -241,6 +262,7 @@ void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,
         map->tiles[kind] = bytes ? (void *)at : NULL;
         at += bytes;
     }
+    map->neighbours = order_neighbours_bytes(want) ? (void *)at : NULL;
 }
 
 static struct vx_order_tiles_sort tiles_sort(const struct vx_gpu_order_want *want,
@@ -264,11 +286,15 @@ static struct vx_mask_order_args order_args(const struct vx_gpu_order_want *want
         .tiles = divided_up(want->n, VX_ORDER_TILE),
         .words = vx_mask_words(want->v),
         .bits = want->v / want->groups,
+        .run = order_run(want),
         .groups = want->groups,
         .gray = want->gray,
         .masks = map->masks,
         .rows_out = map->order,
         .block_masks = map->block_masks,
+        .nbr_stride = map->nbr_stride,
+        .nbr = map->nbr,
+        .neighbours = map->neighbours,
     };
 }
 

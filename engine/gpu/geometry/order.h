@@ -18,12 +18,14 @@ struct vx_gpu_order_want {
     i64 n;
     i32 v;
     i32 groups; /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
+    i32 run; /* offsets that lie in a row along the last axis: the kernel's length there */
     /* By their masks.  False: rows stay in brick order, only block masks are made. */
     bool sorted;
     bool gray;  /* by the rank of the mask in the Gray code, else by it as a number */
     bool tiles; /* lists of tiles by work, too, for convolutions that stream; if sorted */
+    bool neighbours; /* the map in this order, too, for the same; if sorted */
 };
-/* Device memory of order, block masks and lists of tiles.  place sets groups and the
+/* Device memory of order, block masks, lists of tiles and neighbours.  place sets groups and the
  * pointers in *map; order is NULL if the rows are not sorted. */
 size_t vx_gpu_order_bytes(const struct vx_gpu_order_want *want);
 void vx_gpu_order_place(const struct vx_gpu_order_want *want, void *memory,

@@ -114,6 +114,18 @@ void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX])
     }
 }
 
+/* The maps that a convolution which may stream reads in the order of its rows. */
+static void mark_neighbours(struct vx_gpu_choices *choices)
+{
+    for (i32 i = 0; choices->streams && i < choices->plan->launches_count; i++) {
+        const struct vx_launch *launch = &choices->plan->launches[i];
+        struct vx_conv_problem problem;
+        if (!vx_gpu_is_conv(launch) || launch->map < 0) continue;
+        vx_gpu_problem_make(choices, i, 1, &problem);
+        if (vx_conv_wants_neighbours(&problem)) choices->neighbours[launch->map] = true;
+    }
+}
+
 vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
                               struct vx_gpu_choices **choices)
 {
@@ -141,6 +153,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the choices of a model");
     }
     choose(made, want->pick);
+    mark_neighbours(made);
     vx_gpu_mlp_find(made, want->pick->caps);
     *choices = made;
     return VX_OK;
@@ -231,9 +244,11 @@ struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_gpu_choices *choices
     return (struct vx_gpu_order_want){.n = rows[key->to],
                                       .v = vx_map_offsets(key),
                                       .groups = sorted->groups,
+                                      .run = key->kernel[2],
                                       .sorted = true,
                                       .gray = true,
-                                      .tiles = choices->streams};
+                                      .tiles = choices->streams,
+                                      .neighbours = choices->neighbours[sorted->map]};
 }
 
 /* Places the join, if there is one, and all pieces as if the store were empty. */

@@ -52,7 +52,8 @@ struct vx_gpu_choices_want {
 struct vx_gpu_choices {
     const struct vx_plan *plan;
     enum vx_number type;
-    bool streams; /* some convolutions may (conv.h) */
+    bool streams;                   /* some convolutions may (conv.h) */
+    bool neighbours[VX_LAYERS_MAX]; /* by map: its orders have neighbours (order.h) */
     i64 voxels_max;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];

@@ -20,6 +20,7 @@ struct shape {
     i64 n;
     i32 v, groups;
     bool gray;
+    i32 run; /* of the signature, 0 = by the masks */
 };
 
 /* The rank of a row: the key of the sort. */
@@ -66,6 +67,38 @@ static int rank_compare(const void *one, const void *other)
     return (a->row > b->row) - (a->row < b->row);
 }
 
+/* Whether a row has any offset of 3^3 with this coordinate along an axis. */
+static bool plane_has(const struct vx_mask_order_args *args, i64 row, i32 axis, i32 side)
+{
+    bool any = false;
+    for (i32 v = 0; v < 27; v++) {
+        const i32 coordinates[3] = {v / 9, v / 3 % 3, v % 3};
+        if (coordinates[axis] == side) any |= mask_has(args->masks, args->words, row, v);
+    }
+    return any;
+}
+
+/* Bit k of what a row is ranked by.  A signature of 3^3: 13 offsets, the 13 behind the
+ * middle one, planes z = 0 and 2, y and x; else whether it has any of the k-th run. */
+static bool ranked_has(const struct vx_mask_order_args *args, i32 group, i64 row, i32 k)
+{
+    const u32 *masks = args->masks;
+    bool any = false;
+    if (!args->run) return mask_has(masks, args->words, row, group * args->bits + k);
+    if (args->bits == 27 && k >= 26)
+        return plane_has(args, row, 2 - (k - 26) / 2, (k - 26) % 2 * 2);
+    if (args->bits == 27) return mask_has(masks, args->words, row, k < 13 ? k : k + 1);
+    for (i32 v = k * args->run; v < (k + 1) * args->run && v < args->bits; v++)
+        any |= mask_has(masks, args->words, row, v);
+    return any;
+}
+
+static i32 ranked_bits(const struct vx_mask_order_args *args)
+{
+    if (!args->run) return args->bits;
+    return args->bits == 27 ? 32 : (args->bits + args->run - 1) / args->run;
+}
+
 /* Bit k of the Gray rank: whether an odd number of the bits from k up are set. */
 static struct rank *ranks_make(const struct shape *shape,
                                const struct vx_mask_order_args *args, i32 group)
@@ -73,12 +106,11 @@ static struct rank *ranks_make(const struct shape *shape,
     struct rank *ranks = vx_alloc_zero((size_t)(shape->n + 1) * sizeof *ranks);
     for (i64 i = 0; i < shape->n; i++) {
         ranks[i].row = (i32)i;
-        for (i32 k = 0; k < args->bits; k++) {
-            i32 ones = 0, first = group * args->bits;
-            for (i32 above = k; above < args->bits; above++)
-                if (above == k || shape->gray)
-                    ones += mask_has(args->masks, args->words, i, first + above);
-            ranks[i].bits[args->bits - 1 - k] = ones % 2 ? 1 : 0;
+        for (i32 k = 0; k < ranked_bits(args); k++) {
+            i32 ones = 0;
+            for (i32 above = k; above < ranked_bits(args); above++)
+                if (above == k || shape->gray) ones += ranked_has(args, group, i, above);
+            ranks[i].bits[ranked_bits(args) - 1 - k] = ones % 2 ? 1 : 0;
         }
     }
     return ranks;
@@ -89,6 +121,7 @@ static struct vx_mask_order_args args_make(const struct shape *shape)
     struct vx_mask_order_args args = {.n = shape->n,
                                       .words = (shape->v + 31) / 32,
                                       .bits = shape->v / shape->groups,
+                                      .run = shape->run,
                                       .groups = shape->groups,
                                       .gray = shape->gray};
     args.tiles = (shape->n + VX_ORDER_TILE - 1) / VX_ORDER_TILE;
@@ -157,10 +190,13 @@ static void run(const char *name, const void *args)
 }
 
 static const struct shape small_shapes[] = {
-    {0, 27, 1, true},    {1, 27, 3, false},    {33, 1, 1, true},    {32, 27, 1, true},
-    {100, 27, 1, false}, {257, 27, 9, true},   {96, 125, 1, true},  {64, 125, 25, true},
-    {150, 343, 1, true}, {150, 343, 7, false}, {70, 343, 49, true}, {40, 32, 1, true},
-    {65, 33, 1, true},   {300, 9, 1, true},    {300, 64, 2, true},
+    {0, 27, 1, true, 0},     {1, 27, 3, false, 0},   {33, 1, 1, true, 0},
+    {32, 27, 1, true, 0},    {100, 27, 1, false, 0}, {257, 27, 9, true, 0},
+    {96, 125, 1, true, 0},   {64, 125, 25, true, 0}, {150, 343, 1, true, 0},
+    {150, 343, 7, false, 0}, {70, 343, 49, true, 0}, {40, 32, 1, true, 0},
+    {65, 33, 1, true, 0},    {300, 9, 1, true, 0},   {300, 64, 2, true, 0},
+    {257, 27, 1, true, 3},   {120, 27, 1, false, 3}, {150, 125, 1, true, 5},
+    {90, 343, 1, true, 13},
 };
 
 START_TEST(test_small)
@@ -223,9 +259,8 @@ static void check_counts(const struct shape *shape, const struct vx_mask_order_a
             i64 row = args->rows_in ? args->rows_in[group * args->n + place] : place;
             i64 digit = 0;
             for (i32 bit = args->digit_bits - 1; bit >= 0; bit--)
-                digit =
-                    digit * 2 +
-                    ranks[row].bits[args->bits - 1 - args->key_low - args->shift - bit];
+                digit = digit * 2 + ranks[row].bits[ranked_bits(args) - 1 -
+                                                    args->key_low - args->shift - bit];
             expected[(group * bins + digit) * args->tiles + place / VX_ORDER_TILE]++;
         }
         vx_free(ranks);
@@ -264,10 +299,12 @@ static const struct {
     struct shape shape;
     i32 key_bits, digit_bits;
 } large_shapes[] = {
-    {{5000, 27, 1, true}, 27, 9},  {{4097, 27, 3, false}, 9, 9},
-    {{2049, 27, 9, true}, 3, 3},   {{300, 125, 1, true}, 27, 9},
-    {{200, 343, 1, false}, 27, 9}, {{2500, 32, 1, true}, 32, 8},
-    {{1, 27, 1, true}, 27, 9},     {{130, 70, 2, true}, 32, 7},
+    {{5000, 27, 1, true, 0}, 27, 9},   {{4097, 27, 3, false, 0}, 9, 9},
+    {{2049, 27, 9, true, 0}, 3, 3},    {{300, 125, 1, true, 0}, 27, 9},
+    {{200, 343, 1, false, 0}, 27, 9},  {{2500, 32, 1, true, 0}, 32, 8},
+    {{1, 27, 1, true, 0}, 27, 9},      {{130, 70, 2, true, 0}, 32, 7},
+    {{5000, 27, 1, true, 3}, 32, 8},   {{300, 125, 1, true, 5}, 25, 9},
+    {{200, 343, 1, false, 13}, 27, 9},
 };
 
 START_TEST(test_large)
@@ -280,8 +317,9 @@ START_TEST(test_large)
     const i32 key_bits = large_shapes[_i].key_bits,
               digit_bits = large_shapes[_i].digit_bits;
     i32 index = 0;
-    for (args.key_low = 0; args.key_low < args.bits; args.key_low += key_bits) {
-        i32 left = args.bits - args.key_low;
+    const i32 bits = ranked_bits(&args);
+    for (args.key_low = 0; args.key_low < bits; args.key_low += key_bits) {
+        i32 left = bits - args.key_low;
         args.key_bits = left < key_bits ? left : key_bits;
         for (args.shift = 0; args.shift < args.key_bits; args.shift += digit_bits) {
             left = args.key_bits - args.shift;
@@ -296,7 +334,7 @@ START_TEST(test_large)
     args.keys_in = NULL;
     run("order_blocks", &args);
     check_blocks(shape, &args, args.rows_out);
-    if (args.bits <= key_bits) {
+    if (args.bits <= key_bits && !args.run) {
         args.keys_in = args.keys_out;
         memset(args.block_masks, 0x55, blocks_count(&args) * 4);
         run("order_blocks", &args);
@@ -319,6 +357,30 @@ START_TEST(test_scan_by_hand)
     ck_assert(!memcmp(counts, before, sizeof counts));
     ck_assert_uint_eq(totals[0], 8);
     ck_assert_uint_eq(totals[1], 21);
+}
+END_TEST
+
+/* The map in the order of the rows: three rows of two offsets, a stride of 4. */
+START_TEST(test_neighbours_by_hand)
+{
+    static const u32 masks[] = {3, 1, 2};
+    static const i32 nbr[] = {10, 11, 0, 0, 20, -1, 0, 0, -1, 31, 0, 0};
+    static const i32 order[] = {1, 0, 2}, expected[] = {20, 10, -1, -1, 11, 31};
+    i32 neighbours[6];
+    u32 blocks[1];
+    const struct vx_mask_order_args args = {.n = 3,
+                                            .words = 1,
+                                            .bits = 2,
+                                            .groups = 1,
+                                            .masks = masks,
+                                            .rows_in = order,
+                                            .block_masks = blocks,
+                                            .nbr_stride = 4,
+                                            .nbr = nbr,
+                                            .neighbours = neighbours};
+    run("order_blocks", &args);
+    ck_assert(!memcmp(neighbours, expected, sizeof expected));
+    ck_assert_uint_eq(blocks[0], 3);
 }
 END_TEST
 
@@ -433,6 +495,7 @@ int main(void)
     tcase_add_test(cases, test_gray_by_hand);
     tcase_add_loop_test(cases, test_large, 0, VX_COUNT(large_shapes));
     tcase_add_test(cases, test_scan_by_hand);
+    tcase_add_test(cases, test_neighbours_by_hand);
     tcase_add_test(cases, test_tiles_by_hand);
     tcase_add_test(cases, test_weight_tile);
     tcase_add_loop_test(cases, test_pairs, 0, 7);
