@@ -18,6 +18,7 @@ endforeach()
 vx_unit_test(NAME test_cpu_pool LIBS engine)
 vx_unit_test(NAME test_kernels_sets LIBS kernels base m)
 vx_unit_test(NAME test_kernels_dense LIBS kernels base m)
+vx_unit_test(NAME test_kernels_live LIBS kernels base m)
 vx_unit_test(NAME test_kernels_occupancy LIBS kernels base m)
 vx_unit_test(NAME test_kernels_strides LIBS kernels base m)
 vx_unit_test(NAME test_kernels_levels LIBS kernels base m
