@@ -47,6 +47,7 @@ struct vx_batch_norm_args {
     const float *shift; /* (C) */
     enum vx_activation activation;
     float *out; /* (N, C); may be in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: C */
 };
 
 struct vx_layer_norm_args {
@@ -58,6 +59,7 @@ struct vx_layer_norm_args {
     const float *bias;   /* (C) or NULL: 0 */
     enum vx_activation activation;
     float *out; /* (N, C); may be in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: C */
 };
 
 struct vx_batch_norm_device_args {

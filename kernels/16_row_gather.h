@@ -47,6 +47,7 @@ struct vx_row_gather_args {
     const float *in;    /* (M, C) */
     enum vx_activation activation;
     float *out; /* (N, V*C); never overlaps in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: C, V*C */
 };
 
 struct vx_row_gather_device_args {
