@@ -16,8 +16,9 @@ static double conv_one(const struct vx_conv_args *args, int64_t i, int32_t co)
         int64_t j = args->nbr[v * args->n + i];
         if (j < 0) continue;
         for (int64_t k = 0; k < depth; k++)
-            sum += (double)args->in[j * stride_or(args->in_stride, args->ci) + first + k] *
-                   (double)args->weight[(v * depth + k) * args->co + co];
+            sum +=
+                (double)args->in[j * stride_or(args->in_stride, args->ci) + first + k] *
+                (double)args->weight[(v * depth + k) * args->co + co];
     }
     return vx_activation_ref_one(args->activation, sum);
 }

@@ -67,8 +67,8 @@ struct live_items {
 
 VX_DEVICE void items_load(const struct vx_live_order_args *args, struct live_items *items)
 {
-    int64_t first = (int64_t)vx_block_x() * VX_LIVE_TILE +
-                    vx_wave() * (ITEMS * VX_WAVE) + vx_lane();
+    int64_t first =
+        (int64_t)vx_block_x() * VX_LIVE_TILE + vx_wave() * (ITEMS * VX_WAVE) + vx_lane();
     VX_UNROLL
     for (int32_t k = 0; k < ITEMS; k++) {
         int64_t place = first + k * VX_WAVE;
@@ -147,8 +147,7 @@ VX_KERNEL(VX_LIVE_THREADS, 4) live_write(struct vx_live_order_args args)
     }
     if (!args.live_masks || vx_block_y()) return;
     VX_UNROLL
-    for (int32_t k = 0; k < ITEMS; k++)
-        masks_write(&args, items.rows[k], items.live[k]);
+    for (int32_t k = 0; k < ITEMS; k++) masks_write(&args, items.rows[k], items.live[k]);
 }
 
 /* The lanes of 32 places write a block mask. */
@@ -161,8 +160,7 @@ VX_KERNEL(VX_LIVE_THREADS, 4) live_blocks(struct vx_live_order_args args)
     for (int32_t word = 0; word < args.words; word++) {
         uint32_t kept = vx_live_group_word(args.v, args.groups, group, word);
         uint32_t found = row < 0 ? 0 : kept;
-        if (found && args.masks)
-            found &= args.masks[(int64_t)row * args.words + word];
+        if (found && args.masks) found &= args.masks[(int64_t)row * args.words + word];
         for (uint32_t step = VX_MASK_BLOCK / 2; step > 0; step /= 2)
             found |= vx_shuffle_xor(found, step);
         int64_t block = list * vx_mask_blocks(args.n) + place / VX_MASK_BLOCK;

@@ -43,13 +43,13 @@
 /* The arguments of all live_ kernels. */
 struct vx_live_order_args {
     int64_t n;
-    int64_t tiles;        /* N / VX_LIVE_TILE rounded up */
-    int32_t panels;       /* C */
-    int32_t v, groups;    /* of offsets: as in 06_conv_masked.h */
-    int32_t words;        /* 32-bit words of one mask */
-    int32_t cp;           /* elements from a row of logits to the next */
-    const void *logits;   /* (N, cp) */
-    const int32_t *order; /* (groups, N); NULL = rows as they are, in every group */
+    int64_t tiles;          /* N / VX_LIVE_TILE rounded up */
+    int32_t panels;         /* C */
+    int32_t v, groups;      /* of offsets: as in 06_conv_masked.h */
+    int32_t words;          /* 32-bit words of one mask */
+    int32_t cp;             /* elements from a row of logits to the next */
+    const void *logits;     /* (N, cp) */
+    const int32_t *order;   /* (groups, N); NULL = rows as they are, in every group */
     const uint32_t *masks;  /* (N, words); NULL = every row has every offset */
     uint32_t *counts;       /* (C, groups, tiles) out of count; in of write, scanned */
     const uint32_t *totals; /* (C, groups) in of write */
@@ -59,7 +59,8 @@ struct vx_live_order_args {
 };
 
 /* The bits of a group of offsets in one word of a mask. */
-VX_BOTH uint32_t vx_live_group_word(int32_t v, int32_t groups, int32_t group, int32_t word)
+VX_BOTH uint32_t vx_live_group_word(int32_t v, int32_t groups, int32_t group,
+                                    int32_t word)
 {
     int32_t low = group * (v / groups) - 32 * word, high = low + v / groups;
     if (low < 0) low = 0;

@@ -66,8 +66,9 @@ static bool place_all_read(const struct vx_plan *plan, i32 tensor)
     }
     for (i32 i = 0; i < network->outputs_count; i++) {
         /* The CPU's is written where the caller wants it. */
-        const bool whole = plan->options.parts == VX_PLAN_PARTS_CPU ||
-                           network->layers[network->outputs[i].layer].op == VX_OP_TO_DENSE;
+        const bool whole =
+            plan->options.parts == VX_PLAN_PARTS_CPU ||
+            network->layers[network->outputs[i].layer].op == VX_OP_TO_DENSE;
         if (plan->outputs[i] == tensor && whole) return false;
     }
     for (i32 set = 1; set < plan->sets_count; set++) {
@@ -112,7 +113,8 @@ static bool place_may(const struct vx_plan *plan, const struct vx_launch *concat
     if (!tensor || plan->parts[tensor].whole) return false;
     if (place_column(plan, concat, input) % unit) return false;
     if (vx_plan_channels(plan, tensor) % unit && !last) return false;
-    return place_writes(plan, &plan->launches[tensor - 1]) && place_all_read(plan, tensor);
+    return place_writes(plan, &plan->launches[tensor - 1]) &&
+           place_all_read(plan, tensor);
 }
 
 /* Places the tensors of one set beside each other; returns the channels of them all. */

@@ -13,10 +13,7 @@
 #define SORTED_VOXELS (1 << 20)
 
 const struct vx_plan_options vx_plan_cpu = {
-    .rows_unit = 16,
-    .channels_unit = 1,
-    .element_bytes = 4,
-    .parts = VX_PLAN_PARTS_CPU};
+    .rows_unit = 16, .channels_unit = 1, .element_bytes = 4, .parts = VX_PLAN_PARTS_CPU};
 
 struct vx_plan_options vx_plan_gpu(i32 element_bytes)
 {

@@ -29,8 +29,7 @@ static const struct shape {
 static void *logits_make(struct vx_rig *rig, enum vx_number type,
                          const struct vx_live_order_args *args, enum style style)
 {
-    const size_t bytes =
-        (size_t)(args->n * args->cp) * (size_t)vx_number_bytes(type);
+    const size_t bytes = (size_t)(args->n * args->cp) * (size_t)vx_number_bytes(type);
     u8 *logits = vx_rig_take(rig, bytes);
     memcpy(logits, vx_rig_reals(rig, type, args->n * args->cp, 1), bytes);
     for (i64 row = 0; row < args->n; row++)
@@ -73,14 +72,14 @@ static void trial_begin(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
 {
     static const char *const styles[STYLES] = {"half", "none", "all", "first"};
     const enum vx_number type = kernel->type;
-    *args = (struct vx_live_order_args){.n = shape->n,
-                                        .tiles = (shape->n + VX_LIVE_TILE - 1) /
-                                                 VX_LIVE_TILE,
-                                        .panels = shape->panels,
-                                        .v = shape->v,
-                                        .groups = shape->groups,
-                                        .words = vx_mask_words(shape->v),
-                                        .cp = shape->n % 2 ? 16 : 32};
+    *args =
+        (struct vx_live_order_args){.n = shape->n,
+                                    .tiles = (shape->n + VX_LIVE_TILE - 1) / VX_LIVE_TILE,
+                                    .panels = shape->panels,
+                                    .v = shape->v,
+                                    .groups = shape->groups,
+                                    .words = vx_mask_words(shape->v),
+                                    .cp = shape->n % 2 ? 16 : 32};
     vx_trial_init(trial, kernel, args);
     vx_trial_label(trial, "N=%lld C=%d V=%d groups %d, %s live", (long long)shape->n,
                    shape->panels, shape->v, shape->groups, styles[style]);

@@ -130,7 +130,8 @@ static void blas_gather(const struct conv *conv, const i32 *in_rows, i64 count,
 {
     size_t ci = (size_t)conv->args.ci;
     for (i64 p = 0; p < count; p++)
-        memcpy(panel + (size_t)p * ci, conv->args.in + (i64)in_rows[p] * conv->args.in_stride,
+        memcpy(panel + (size_t)p * ci,
+               conv->args.in + (i64)in_rows[p] * conv->args.in_stride,
                ci * sizeof *panel);
     memset(panel + (size_t)count * ci, 0,
            (size_t)(conv->blas_rows - count) * ci * sizeof *panel);

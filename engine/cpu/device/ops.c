@@ -103,7 +103,8 @@ static void pair_elements(const struct vx_op *op, pair_loop *loop, i64 begin, i6
 static void pair_rows(const struct vx_op *op, pair_loop *loop, i64 begin, i64 end)
 {
     const struct vx_pair_args *args = op->args;
-    const i64 a = stride_or(args->a_stride, args->c), b = stride_or(args->b_stride, args->c);
+    const i64 a = stride_or(args->a_stride, args->c),
+              b = stride_or(args->b_stride, args->c);
     const i64 stride = stride_or(args->out_stride, args->c);
     for (i64 i = begin; i < end; i++)
         loop(args->a + i * a, args->b + i * b, args->out + i * stride, args->c);

@@ -164,7 +164,8 @@ static void launch_gather(const struct vx_job *job, const struct vx_launch *laun
         .in = job_input(job, launch, 0),
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
-        .in_stride = launch->op == VX_OP_CHANNEL_TO_SPACE ? 0 : job_stride(job, launch, 0),
+        .in_stride =
+            launch->op == VX_OP_CHANNEL_TO_SPACE ? 0 : job_stride(job, launch, 0),
         .out_stride = job_stride_out(job, launch),
     };
     VX_ASSERT(map->n == job->rows[launch->set]);

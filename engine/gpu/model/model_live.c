@@ -42,15 +42,15 @@ static size_t take(struct layout *layout, size_t words)
 static struct layout layout_of(const struct vx_conv_problem *problem,
                                const struct vx_conv_choice *choice, i32 panels)
 {
-    struct layout layout = {
-        .bytes = vx_add_line(vx_conv_workspace(problem, choice), 0)};
+    struct layout layout = {.bytes = vx_add_line(vx_conv_workspace(problem, choice), 0)};
     const size_t n = (size_t)problem->n, words = (size_t)vx_mask_words(problem->v);
     const size_t lists =
         (size_t)panels * (size_t)vx_conv_groups(problem, choice->algorithm);
     if (panels == 1 || listed(choice->algorithm) == VX_CONV_AUTO) return layout;
     layout.lists = take(&layout, lists * n);
     layout.masks = take(&layout, (size_t)panels * n * words);
-    layout.block_masks = take(&layout, lists * (size_t)vx_mask_blocks(problem->n) * words);
+    layout.block_masks =
+        take(&layout, lists * (size_t)vx_mask_blocks(problem->n) * words);
     layout.counts = take(&layout, lists * ((n + VX_LIVE_TILE - 1) / VX_LIVE_TILE));
     layout.totals = take(&layout, lists);
     return layout;
@@ -131,11 +131,11 @@ static void lists_args(struct live *live)
 
 static vx_status lists_build(struct live *live)
 {
-    const struct vx_count_scan_args scan = {
-        .rows = (i64)live->panels * live->args.groups,
-        .tiles = live->args.tiles,
-        .counts = live->args.counts,
-        .totals = (u32 *)(uintptr_t)live->args.totals};
+    const struct vx_count_scan_args scan = {.rows = (i64)live->panels * live->args.groups,
+                                            .tiles = live->args.tiles,
+                                            .counts = live->args.counts,
+                                            .totals =
+                                                (u32 *)(uintptr_t)live->args.totals};
     VX_TRY(launch(live, "live_count"));
     VX_TRY(vx_gpu_map_launch(&live->forward->queue, "count_scan", &scan, live->why));
     VX_TRY(launch(live, "live_write"));
@@ -189,8 +189,7 @@ vx_status vx_gpu_live_launch(const struct vx_gpu_forward *forward, i32 index,
                         .choice = *vx_gpu_choice_get(forward->choices, index, problem->n),
                         .index = index,
                         .why = why};
-    const i32 processors =
-        vx_gpu_caps(vx_kernel_set_gpu(forward->queue.set))->processors;
+    const i32 processors = vx_gpu_caps(vx_kernel_set_gpu(forward->queue.set))->processors;
     const i32 groups = vx_conv_groups(problem, live.choice.algorithm);
     const enum vx_conv_algorithm algorithm = listed(live.choice.algorithm);
     const bool lists =

@@ -189,8 +189,8 @@ START_TEST(test_conv_by_hand)
     static const f32 weight[] = {1, 0, 0, 1, 10, 0, 0, 10, 100, 0, 0, 100};
     static const f32 bias[] = {0.5f, -1000};
     f32 out[4];
-    struct vx_conv_args args = {2,  3, 2, 2, 0, nbr, in, weight, bias, VX_ACTIVATION_NONE,
-                                out, 0, 0};
+    struct vx_conv_args args = {
+        2, 3, 2, 2, 0, nbr, in, weight, bias, VX_ACTIVATION_NONE, out, 0, 0};
     vx_conv_explicit_ref(&args);
     /* row 0: itself 10 x and row 1 100 x; row 1: row 0 1 x and itself 10 x */
     static const f32 expected[] = {310.5f, -580, 31.5f, -958};
@@ -219,7 +219,7 @@ START_TEST(test_norms_by_hand)
     static const f32 scale[] = {2, -1};
     static const f32 shift[] = {0.5f, 4};
     f32 out[4];
-    const struct vx_batch_norm_args batch = {2,  2, in, scale, shift, VX_ACTIVATION_RELU,
+    const struct vx_batch_norm_args batch = {2,   2, in, scale, shift, VX_ACTIVATION_RELU,
                                              out, 0, 0};
     vx_batch_norm_ref(&batch);
     static const f32 batch_expected[] = {2.5f, 1, 0, 0};

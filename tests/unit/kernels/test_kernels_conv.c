@@ -111,7 +111,7 @@ START_TEST(test_explicit)
     out[s.n * s.co] = -77;
     const struct vx_conv_args args = {
         s.n,        s.v, s.ci, s.co, 0, turned, in, weight, _i & 2 ? bias : NULL,
-        activation, out, 0, 0};
+        activation, out, 0,    0};
     vx_conv_explicit_ref(&args);
     for (i32 e = 0; e < s.n * s.co; e++) {
         i32 sum = sum_of(&layer, e / s.co, e % s.co, 0, s.v);
@@ -163,8 +163,8 @@ START_TEST(test_sums_in_double)
     vx_conv_explicit_ref(&(struct vx_conv_args){1, 1, 3, 1, 0, nbr, in, weight, bias,
                                                 VX_ACTIVATION_NONE, out, 0, 0});
     ck_assert_double_eq((f64)out[0], 1 + 0x1p-20);
-    vx_linear_ref(
-        &(struct vx_linear_args){1, 3, 1, in, weight, bias, VX_ACTIVATION_NONE, out, 0, 0});
+    vx_linear_ref(&(struct vx_linear_args){1, 3, 1, in, weight, bias, VX_ACTIVATION_NONE,
+                                           out, 0, 0});
     ck_assert_double_eq((f64)out[0], 1 + 0x1p-20);
 }
 END_TEST

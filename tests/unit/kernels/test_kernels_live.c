@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N          6
-#define CP         16
-#define PANELS     2
-#define GROUPS     2
-#define V          4
+#define N      6
+#define CP     16
+#define PANELS 2
+#define GROUPS 2
+#define V      4
 
 /* Rows 0 2 4 5 have child 0, rows 1 2 5 child 1; 0 and -1 are not live, nor is -0. */
-static const float logits[N][CP] = {{1, -1, 9}, {0, 0.5f}, {2, 3}, {-2, -0.0f}, {4, 0},
-                                    {5, 6}};
+static const float logits[N][CP] = {{1, -1, 9},  {0, 0.5f}, {2, 3},
+                                    {-2, -0.0f}, {4, 0},    {5, 6}};
 /* Offsets 0 and 1 are group 0. */
 static const uint32_t masks[N] = {0x1, 0x2, 0x4, 0xf, 0x8, 0x5};
 static const int32_t order[GROUPS][N] = {{5, 4, 3, 2, 1, 0}, {2, 0, 4, 1, 5, 3}};
@@ -87,9 +87,9 @@ START_TEST(blocks_have_the_offsets_of_their_rows)
     many[7] = 0x1;
     many[8] = 0x6;
     many[9] = 0xa;
-    lists[0] = 7;          /* panel 0, group 0, block 0 */
-    lists[31] = 9;         /* its last place */
-    lists[32] = 8;         /* block 1 */
+    lists[0] = 7;             /* panel 0, group 0, block 0 */
+    lists[31] = 9;            /* its last place */
+    lists[32] = 8;            /* block 1 */
     lists[3 * ROWS + 64] = 8; /* panel 1, group 1, block 2 */
     const uint32_t expected[] = {0x3, 0x2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x4};
     args.n = ROWS;

@@ -319,10 +319,11 @@ START_TEST(test_groups_are_blocks)
                        ? weight[(v * depth + ci % depth) * CO + o]
                        : 0;
     }
-    struct vx_conv_args args = {N, V, CI, CO, 0, nbr, in, dense, NULL, NONE, expected, 0, 0};
+    struct vx_conv_args args = {N,     V,    CI,   CO,       0, nbr, in,
+                                dense, NULL, NONE, expected, 0, 0};
     vx_conv_explicit_ref(&args);
-    args =
-        (struct vx_conv_args){N, V, CI, CO, counts[_i], nbr, in, weight, NULL, NONE, out, 0, 0};
+    args = (struct vx_conv_args){N,      V,    CI,   CO,  counts[_i], nbr, in,
+                                 weight, NULL, NONE, out, 0,          0};
     vx_conv_explicit_ref(&args);
     ck_assert_mem_eq(out, expected, sizeof out);
 }

@@ -32,15 +32,16 @@ static const struct {
     const char *layers, *outputs;
     i32 panels;
 } cases[] = {
-    {LINEAR("l", "feats", "8") "," CONV("p", "feats", "128", "") "," CHILDREN(
-         "y", "p", "2", BY("l")),
+    {LINEAR("l", "feats", "8") "," CONV("p", "feats", "128",
+                                        "") "," CHILDREN("y", "p", "2", BY("l")),
      OUT("y"), 8},
     {LINEAR("l", "feats", "8") "," LINEAR("p", "feats", "256") "," CHILDREN(
          "y", "p", "2", BY("l")) "," OP("relu", "r", "y"),
      OUT("r"), 8},
     /* The logits are computed behind the product, which moves; a norm and an activation. */
-    {CONV("p", "feats", "64", "") "," OP("batch_norm", "n", "p") "," OP("silu", "s", "n")
-         "," LINEAR("l", "feats", "4") "," CHILDREN("y", "s", "[1,2,2]", BY("l")),
+    {CONV("p", "feats", "64", "") "," OP("batch_norm", "n", "p") "," OP(
+         "silu", "s", "n") "," LINEAR("l", "feats", "4") "," CHILDREN("y", "s", "[1,2,2]",
+                                                                      BY("l")),
      OUT("y"), 4},
     /* The voxels of another layer, whose logits they were. */
     {LINEAR("l", "feats", "8") "," CHILDREN("g", "feats", "2", BY("l")) "," CONV(
@@ -52,25 +53,21 @@ static const struct {
     {LINEAR("l", "feats", "8") "," CONV("p", "feats", "128", "") "," CHILDREN(
          "y", "p", "2", BY("l")) "," OP("relu", "r", "p"),
      OUT("y") "," OUT("r"), 1},
-    {LINEAR("l", "feats", "8") "," CONV("p", "feats", "64", "") "," CHILDREN(
-         "y", "p", "2", BY("l")),
+    {LINEAR("l", "feats", "8") "," CONV("p", "feats", "64",
+                                        "") "," CHILDREN("y", "p", "2", BY("l")),
      OUT("y"), 1},
-    {LINEAR("l", "feats", "8") "," CONV("p", "feats", "128",
-                                        ",\"groups\":2") "," CHILDREN("y", "p", "2",
-                                                                      BY("l")),
+    {LINEAR("l", "feats", "8") "," CONV(
+         "p", "feats", "128", ",\"groups\":2") "," CHILDREN("y", "p", "2", BY("l")),
      OUT("y"), 1},
     {LINEAR("l", "feats", "8") "," LINEAR("a", "feats", "128") "," CONV(
-         "p", "feats", "128",
-         "") ",{\"name\":\"s\",\"op\":\"add\",\"inputs\":[\"p\",\"a\"]}," CHILDREN("y",
-                                                                                  "s",
-                                                                                  "2",
-                                                                                  BY("l")),
+         "p", "feats", "128", "") ",{\"name\":\"s\",\"op\":\"add\",\"inputs\":[\"p\","
+                                  "\"a\"]}," CHILDREN("y", "s", "2", BY("l")),
      OUT("y"), 1},
-    {LINEAR("l", "feats", "8") "," CONV("p", "feats", "128", "") "," CHILDREN(
-         "y", "p", "2", BY("l")),
+    {LINEAR("l", "feats", "8") "," CONV("p", "feats", "128",
+                                        "") "," CHILDREN("y", "p", "2", BY("l")),
      OUT("y") "," OUT("p"), 1},
-    {LINEAR("l", "feats", "27") "," LINEAR("p", "feats", "432") "," CHILDREN(
-         "y", "p", "3", BY("l")),
+    {LINEAR("l", "feats", "27") "," LINEAR("p", "feats",
+                                           "432") "," CHILDREN("y", "p", "3", BY("l")),
      OUT("y"), 1},
 };
 

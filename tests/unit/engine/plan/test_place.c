@@ -147,8 +147,7 @@ static void check_places(const struct vx_plan *plan)
             continue;
         }
         const struct vx_launch *concat = &plan->launches[part->whole - 1];
-        const i32 stride =
-            (vx_plan_channels(plan, part->whole) + unit - 1) / unit * unit;
+        const i32 stride = (vx_plan_channels(plan, part->whole) + unit - 1) / unit * unit;
         i32 column = 0, input = 0;
         for (; concat->inputs[input] != i; input++)
             column += vx_plan_channels(plan, concat->inputs[input]);
@@ -206,7 +205,8 @@ static const struct {
 } cpu_cases[] = {
     {A B TWO("concat", "s", "a", "b") Y("s"), OUT("y"), 0},
     {A B TWO("concat", "s", "b", "a") Y("s"), OUT("y"), 0},
-    {A LINEAR("b", "a", "16") TWO("add", "r", "a", "b") TWO("concat", "s", "r", "b") Y("s"),
+    {A LINEAR("b", "a", "16") TWO("add", "r", "a", "b") TWO("concat", "s", "r", "b")
+         Y("s"),
      OUT("y"), 0},
     {A LINEAR("b", "a", "16") TWO("mul", "r", "a", "b") TWO("concat", "s", "r", "b")
          OP("sigmoid", "t", "s") Y("t"),
@@ -218,9 +218,8 @@ static const struct {
     {A LINEAR("b", "a", "16") OP("instance_norm", "g", "b") TWO("concat", "s", "g", "b")
          Y("s"),
      OUT("y"), 2},
-    {A LINEAR("b", "a",
-              "1") "{\"name\":\"p\",\"op\":\"prune\",\"input\":\"a\",\"keep\":\"b\"},"
-         TWO("concat", "s", "a", "b") Y("s"),
+    {A LINEAR("b", "a", "1") "{\"name\":\"p\",\"op\":\"prune\",\"input\":\"a\",\"keep\":"
+                             "\"b\"}," TWO("concat", "s", "a", "b") Y("s"),
      OUT("y") "," OUT("p"), 1},
 };
 

@@ -208,7 +208,8 @@ static void check_linear(struct vx_cpu *cpu, const struct conv_case *c)
     for (int r = 0; r < 4; r++) results[r] = floats(c->n * c->co);
     memset(results[0], 0xff, (size_t)(c->n * c->co) * sizeof(f32));
     struct vx_linear_args args = {
-        c->n, c->ci, c->co, in, weight, c->bias ? bias : NULL, c->activation, results[0], 0, 0};
+        c->n,          c->ci,      c->co, in, weight, c->bias ? bias : NULL,
+        c->activation, results[0], 0,     0};
     vx_cpu_linear(cpu, &args);
     args.out = results[1];
     vx_linear_ref(&args);
@@ -325,8 +326,8 @@ START_TEST(test_layer_norm_of_large_mean)
     f32 in[64], out[64], expected[64];
     struct voxels_random random = {12};
     for (int e = 0; e < 64; e++) in[e] = 1000.0f + voxels_unit(&random);
-    struct vx_layer_norm_args args = {1,  64, 1e-5f, in, NULL, NULL, VX_ACTIVATION_NONE,
-                                      out, 0, 0};
+    struct vx_layer_norm_args args = {1,   64, 1e-5f, in, NULL, NULL, VX_ACTIVATION_NONE,
+                                      out, 0,  0};
     struct vx_cpu *cpu;
     for (i32 i = 0; cpu_case_open(i, 1, &cpu); i++) {
         args.out = out;
@@ -354,8 +355,10 @@ static void check_add_and_concat(struct vx_cpu *cpu, i64 n, i32 c)
     vx_add_ref(&add);
     /* One rounding on both sides. */
     ck_assert_mem_eq(out, expected, (size_t)(n * c) * sizeof *out);
-    struct vx_concat_args concat = {
-        .n = n, .inputs = {{a, c, 0}, {b, 1, 0}, {b, c, 0}}, .inputs_count = 3, .out = out};
+    struct vx_concat_args concat = {.n = n,
+                                    .inputs = {{a, c, 0}, {b, 1, 0}, {b, c, 0}},
+                                    .inputs_count = 3,
+                                    .out = out};
     vx_cpu_concat(cpu, &concat);
     concat.out = expected;
     vx_concat_ref(&concat);

@@ -186,8 +186,8 @@ static void check_pool(struct vx_cpu *cpu, i64 n, i32 c, i32 v)
     for (int r = 0; r < 4; r++) results[r] = floats(n * c);
     for (int mode = VX_POOL_MAX; mode <= VX_POOL_SUM; mode++) {
         enum vx_activation activation = activations[(n + c + mode) % 5];
-        struct vx_pool_args args = {n,   v,  c,          (enum vx_pool_mode)mode,
-                                    nbr, in, activation, results[0], 0, 0};
+        struct vx_pool_args args = {
+            n, v, c, (enum vx_pool_mode)mode, nbr, in, activation, results[0], 0, 0};
         vx_cpu_pool(cpu, &args);
         args.out = results[1];
         vx_pool_ref(&args);
@@ -287,7 +287,9 @@ static void check_conv(struct vx_cpu *cpu, const struct conv_case *c)
                                 weight,
                                 c->bias ? bias : NULL,
                                 c->activation,
-                                results[0], 0, 0};
+                                results[0],
+                                0,
+                                0};
     vx_cpu_conv(cpu, &args);
     args.out = results[1];
     vx_conv_explicit_ref(&args);
@@ -358,7 +360,8 @@ static void check_mul_and_affine(struct vx_cpu *cpu, i64 n, i32 c)
     vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_RELU, expected, 0, 0, 0});
     check_same("mul", out, expected, n * c);
     memcpy(out, a, (size_t)(n * c) * sizeof *out); /* in place */
-    vx_cpu_mul(cpu, &(struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out, 0, 0, 0});
+    vx_cpu_mul(cpu,
+               &(struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out, 0, 0, 0});
     vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_NONE, expected, 0, 0, 0});
     check_same("mul", out, expected, n * c);
     struct vx_affine_args args = {n, c, -1.7f, 0.3f, a, VX_ACTIVATION_NONE, out};

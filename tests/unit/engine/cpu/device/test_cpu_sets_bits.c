@@ -146,8 +146,9 @@ static void run_map(struct vx_cpu *cpu, const struct operation *op,
                                                 out, 0, 0});
         break;
     case POOL:
-        vx_cpu_pool(cpu, &(struct vx_pool_args){n, v, ci, (enum vx_pool_mode)op->detail,
-                                                sets->nbr, in, op->activation, out, 0, 0});
+        vx_cpu_pool(cpu,
+                    &(struct vx_pool_args){n, v, ci, (enum vx_pool_mode)op->detail,
+                                           sets->nbr, in, op->activation, out, 0, 0});
         break;
     default: vx_cpu_row_gather(cpu, &gather); run_rows(cpu, op, n, gathered, out);
     }

@@ -32,7 +32,7 @@
     "{\"name\":\"b\",\"op\":\"upsample\",\"input\":\"d\",\"onto\":\"l\",\"stride\":1}]," \
     "\"outputs\":[{\"layer\":\"b\"}]}"
 #define CONV                                                                             \
-    "{\"name\":\"p\",\"op\":\"subm_conv\",\"input\":\"a\",\"channels\":%d,\"kernel\":3,"  \
+    "{\"name\":\"p\",\"op\":\"subm_conv\",\"input\":\"a\",\"channels\":%d,\"kernel\":3," \
     "\"layout\":\"vio\"},"
 #define LINEAR "{\"name\":\"p\",\"op\":\"linear\",\"input\":\"a\",\"channels\":%d},"
 /* Changes no number, and keeps the product from knowing its reader. */
@@ -43,11 +43,15 @@ static const struct {
     i32 channels, children, child_channels;
     const char *precision;
 } cases[] = {
-    {CONV, "2", 16, 8, 16, "fp32"},      {CONV, "2", 16, 8, 32, "fp16"},
-    {CONV, "[1,2,2]", 32, 4, 16, "bf16"}, {CONV, "[2,1,1]", 16, 2, 48, "tf32"},
-    {LINEAR, "2", 16, 8, 16, "fp16"},    {LINEAR, "[2,2,1]", 16, 4, 32, "fp32"},
+    {CONV, "2", 16, 8, 16, "fp32"},
+    {CONV, "2", 16, 8, 32, "fp16"},
+    {CONV, "[1,2,2]", 32, 4, 16, "bf16"},
+    {CONV, "[2,1,1]", 16, 2, 48, "tf32"},
+    {LINEAR, "2", 16, 8, 16, "fp16"},
+    {LINEAR, "[2,2,1]", 16, 4, 32, "fp32"},
     /* sums split by planes of offsets, and by columns */
-    {CONV, "[1,1,2]", 512, 2, 16, "fp16"}, {CONV, "[1,1,2]", 1024, 2, 16, "bf16"},
+    {CONV, "[1,1,2]", 512, 2, 16, "fp16"},
+    {CONV, "[1,1,2]", 1024, 2, 16, "bf16"},
 };
 
 /* What convolutions were launched with. */
@@ -105,8 +109,7 @@ START_TEST(live_children_have_the_same_bits)
 {
     struct vx_rig_request *all = vx_rig_request(3, VOXELS, 4, VX_DTYPE_F32);
     struct vx_rig_request *live = vx_rig_request(3, VOXELS, 4, VX_DTYPE_F32);
-    const size_t bytes =
-        (size_t)VOXELS * (size_t)cases[_i].child_channels * sizeof(f32);
+    const size_t bytes = (size_t)VOXELS * (size_t)cases[_i].child_channels * sizeof(f32);
     ck_assert_uint_le(bytes, sizeof all->outputs); /* of several outputs, side by side */
     run(_i, true, MANY_PROCESSORS, all);
     const i32 plain = seen.launches;
