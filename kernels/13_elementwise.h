@@ -60,8 +60,8 @@ struct vx_affine_args {
 };
 
 struct vx_concat_input {
-    const float
-        *data; /* (N, C); NULL: it is in its columns of out, which are left alone */
+    /* (N, C); NULL: it is in its columns of out, which are left alone */
+    const float *data;
     int32_t c;
     int32_t stride; /* elements from a row to the next; 0: C */
 };

@@ -65,13 +65,20 @@ static u32 *masks_make(struct vx_rig *rig, const struct vx_live_order_args *args
     return masks;
 }
 
+struct live_case {
+    const struct shape *shape;
+    enum style style;
+};
+
 /* What all three launches begin with. */
 static void trial_begin(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
-                        const struct shape *shape, enum style style,
-                        struct vx_live_order_args *args, struct vx_trial *trial)
+                        const struct live_case *it, struct vx_live_order_args *args,
+                        struct vx_trial *trial)
 {
     static const char *const styles[STYLES] = {"half", "none", "all", "first"};
     const enum vx_number type = kernel->type;
+    const struct shape *shape = it->shape;
+    const enum style style = it->style;
     *args =
         (struct vx_live_order_args){.n = shape->n,
                                     .tiles = (shape->n + VX_LIVE_TILE - 1) / VX_LIVE_TILE,
@@ -99,21 +106,21 @@ static i64 lists_of(const struct vx_live_order_args *args)
 }
 
 static void count_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
-                       const struct shape *shape, enum style style)
+                       const struct live_case *it)
 {
     struct vx_live_order_args args;
     struct vx_trial trial;
-    trial_begin(rig, kernel, shape, style, &args, &trial);
+    trial_begin(rig, kernel, it, &args, &trial);
     vx_trial_out(rig, &trial, &args.counts, (size_t)(lists_of(&args) * args.tiles) * 4);
     vx_trial_run(rig, &trial);
 }
 
 static void write_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
-                       const struct shape *shape, enum style style)
+                       const struct live_case *it)
 {
     struct vx_live_order_args args;
     struct vx_trial trial;
-    trial_begin(rig, kernel, shape, style, &args, &trial);
+    trial_begin(rig, kernel, it, &args, &trial);
     const size_t counts = (size_t)(lists_of(&args) * args.tiles) * 4;
     u32 *totals = vx_rig_take(rig, (size_t)lists_of(&args) * 4);
     args.counts = vx_rig_take(rig, counts);
@@ -131,11 +138,11 @@ static void write_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
 }
 
 static void blocks_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
-                        const struct shape *shape, enum style style)
+                        const struct live_case *it)
 {
     struct vx_live_order_args args;
     struct vx_trial trial;
-    trial_begin(rig, kernel, shape, style, &args, &trial);
+    trial_begin(rig, kernel, it, &args, &trial);
     const size_t lists = (size_t)(lists_of(&args) * args.n) * 4;
     args.lists = vx_rig_take(rig, lists);
     vx_live_write_ref(&args, kernel->type);
@@ -153,12 +160,13 @@ void vx_cases_live(struct vx_rig *rig)
     const struct vx_jit_wanted *kernel = NULL;
     for (size_t s = 0; s < count; s++)
         for (i32 style = 0; style < STYLES; style++) {
+            const struct live_case it = {&shapes[s], (enum style)style};
             while ((kernel = vx_rig_next(rig, "live_count", kernel)))
-                count_case(rig, kernel, &shapes[s], (enum style)style);
+                count_case(rig, kernel, &it);
             while ((kernel = vx_rig_next(rig, "live_write", kernel)))
-                write_case(rig, kernel, &shapes[s], (enum style)style);
+                write_case(rig, kernel, &it);
             while ((kernel = vx_rig_next(rig, "live_blocks", kernel)))
-                blocks_case(rig, kernel, &shapes[s], (enum style)style);
+                blocks_case(rig, kernel, &it);
             vx_rig_reset(rig);
         }
 }

@@ -116,7 +116,8 @@ static void conv_tile(void *context, i32 worker, i64 begin, i64 end)
         if (padded != columns) memset(block, 0, (size_t)(rows * padded) * sizeof *block);
         conv_bias(args->bias ? args->bias + first : NULL, columns, block, rows, stride);
         conv_block(conv, work, begin, end, &product);
-        vx_rows_activate(loops, args->activation, block, rows, padded, stride);
+        vx_rows_activate(loops, args->activation,
+                         &(struct vx_rows){block, rows, stride, padded});
         for (i64 r = 0; r < rows && !direct; r++)
             memcpy(args->out + (begin + r) * args->out_stride + first, block + r * padded,
                    (size_t)columns * sizeof *block);
@@ -168,8 +169,8 @@ static void blas_tile(void *context, i32 worker, i64 begin, i64 end)
             blas_scatter(conv, work->out_rows + p, count, result, out);
         }
     }
-    vx_rows_activate(conv->cpu->loops, args->activation, out, end - begin, args->co,
-                     args->out_stride);
+    vx_rows_activate(conv->cpu->loops, args->activation,
+                     &(struct vx_rows){out, end - begin, args->out_stride, args->co});
 }
 
 /* The channels of out that are computed together: a panel of one group. */
@@ -292,8 +293,8 @@ static void depthwise_task(void *context, i32 worker, i64 begin, i64 end)
         conv->cpu->loops->depthwise(&gathered, args->out + i * args->out_stride);
     }
     vx_rows_activate(conv->cpu->loops, args->activation,
-                     args->out + begin * args->out_stride, end - begin, args->co,
-                     args->out_stride);
+                     &(struct vx_rows){args->out + begin * args->out_stride, end - begin,
+                                       args->out_stride, args->co});
 }
 
 /* Rows of the largest panel that fits: a multiple of 16 leaves BLAS code no remainder. */

@@ -36,15 +36,16 @@ void vx_cpu_activation(struct vx_cpu *cpu, const struct vx_activation_args *args
 }
 
 void vx_rows_activate(const struct vx_loops *loops, enum vx_activation activation,
-                      f32 *rows, i64 count, i32 c, i64 stride)
+                      const struct vx_rows *rows)
 {
-    if (stride == c) {
-        loops->activate(activation, rows, rows, count * c);
+    f32 *row = rows->first;
+    if (rows->stride == rows->c) {
+        loops->activate(activation, row, row, rows->count * rows->c);
         return;
     }
     if (activation == VX_ACTIVATION_NONE) return;
-    for (i64 i = 0; i < count; i++, rows += stride)
-        loops->activate(activation, rows, rows, c);
+    for (i64 i = 0; i < rows->count; i++, row += rows->stride)
+        loops->activate(activation, row, row, rows->c);
 }
 
 static i64 stride_or(i32 stride, i32 c)
@@ -62,8 +63,9 @@ static void batch_norm_task(void *context, i64 begin, i64 end)
     for (i64 i = begin; i < end; i++)
         op->loops->scale_shift(args->in + i * in, args->scale, args->shift,
                                args->out + i * out, args->c);
-    vx_rows_activate(op->loops, args->activation, args->out + begin * out, end - begin,
-                     args->c, out);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * out, end - begin, out, args->c});
 }
 
 void vx_cpu_batch_norm(struct vx_cpu *cpu, const struct vx_batch_norm_args *args)
@@ -80,8 +82,9 @@ static void layer_norm_task(void *context, i64 begin, i64 end)
     const i64 out = stride_or(args->out_stride, args->c);
     for (i64 i = begin; i < end; i++)
         op->loops->layer_norm(&norm, args->in + i * in, args->out + i * out);
-    vx_rows_activate(op->loops, args->activation, args->out + begin * out, end - begin,
-                     args->c, out);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * out, end - begin, out, args->c});
 }
 
 void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args)
@@ -108,8 +111,9 @@ static void pair_rows(const struct vx_op *op, pair_loop *loop, i64 begin, i64 en
     const i64 stride = stride_or(args->out_stride, args->c);
     for (i64 i = begin; i < end; i++)
         loop(args->a + i * a, args->b + i * b, args->out + i * stride, args->c);
-    vx_rows_activate(op->loops, args->activation, args->out + begin * stride, end - begin,
-                     args->c, stride);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * stride, end - begin, stride, args->c});
 }
 
 static void add_task(void *context, i64 begin, i64 end)

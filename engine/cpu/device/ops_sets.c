@@ -47,8 +47,9 @@ static void row_gather_task(void *context, i64 begin, i64 end)
                 memset(out, 0, bytes);
         }
     }
-    vx_rows_activate(op->loops, args->activation, args->out + begin * stride, end - begin,
-                     (i32)wide, stride);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * stride, end - begin, stride, (i32)wide});
 }
 
 void vx_cpu_row_gather(struct vx_cpu *cpu, const struct vx_row_gather_args *args)
@@ -75,8 +76,9 @@ static void pool_task(void *context, i64 begin, i64 end)
         gathered.count = vx_gather_list(args->nbr + i, args->n, args->v, rows, offsets);
         op->loops->pool(args->mode, &gathered, args->out + i * stride);
     }
-    vx_rows_activate(op->loops, args->activation, args->out + begin * stride, end - begin,
-                     args->c, stride);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * stride, end - begin, stride, args->c});
 }
 
 void vx_cpu_pool(struct vx_cpu *cpu, const struct vx_pool_args *args)
