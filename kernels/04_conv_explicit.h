@@ -51,7 +51,8 @@ struct vx_conv_args {
     const float *weight; /* (V, Ci/groups, Co) */
     const float *bias;   /* (Co) or NULL */
     enum vx_activation activation;
-    float *out; /* (N, Co); never overlaps in */
+    float *out;                    /* (N, Co); never overlaps in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: Ci, Co */
 };
 
 void vx_conv_explicit_ref(const struct vx_conv_args *args);

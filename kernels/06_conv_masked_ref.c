@@ -97,6 +97,8 @@ void vx_conv_masked_ref(const void *args, enum vx_number type)
         return;
     }
     for (int32_t group = 0; group < a->groups; group++)
-        for (int64_t at = 0; at < a->n; at++)
-            row_sum(a, type, a->order ? a->order[group * a->n + at] : at, group);
+        for (int64_t at = 0; at < a->n; at++) {
+            const int64_t row = a->order ? a->order[group * a->n + at] : at;
+            if (row >= 0) row_sum(a, type, row, group);
+        }
 }

@@ -31,7 +31,8 @@ struct vx_linear_args {
     const float *weight; /* (Ci, Co) */
     const float *bias;   /* (Co) or NULL */
     enum vx_activation activation;
-    float *out; /* (N, Co); never overlaps in */
+    float *out;                    /* (N, Co); never overlaps in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: Ci, Co */
 };
 
 void vx_linear_ref(const struct vx_linear_args *args);

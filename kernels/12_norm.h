@@ -46,7 +46,8 @@ struct vx_batch_norm_args {
     const float *scale; /* (C) */
     const float *shift; /* (C) */
     enum vx_activation activation;
-    float *out; /* (N, C); may be in */
+    float *out;                    /* (N, C); may be in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: C */
 };
 
 struct vx_layer_norm_args {
@@ -57,7 +58,8 @@ struct vx_layer_norm_args {
     const float *weight; /* (C) or NULL: 1 */
     const float *bias;   /* (C) or NULL: 0 */
     enum vx_activation activation;
-    float *out; /* (N, C); may be in */
+    float *out;                    /* (N, C); may be in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: C */
 };
 
 struct vx_batch_norm_device_args {

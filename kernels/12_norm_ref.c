@@ -3,14 +3,20 @@
 
 #include <math.h>
 
+static int64_t stride_or(int32_t stride, int32_t channels)
+{
+    return stride ? stride : channels;
+}
+
 void vx_batch_norm_ref(const struct vx_batch_norm_args *args)
 {
     for (int64_t i = 0; i < args->n; i++) {
+        const float *in = args->in + i * stride_or(args->in_stride, args->c);
+        float *out = args->out + i * stride_or(args->out_stride, args->c);
         for (int64_t c = 0; c < args->c; c++) {
-            double x = (double)args->in[i * args->c + c];
+            double x = (double)in[c];
             double y = x * (double)args->scale[c] + (double)args->shift[c];
-            args->out[i * args->c + c] =
-                (float)vx_activation_ref_one(args->activation, y);
+            out[c] = (float)vx_activation_ref_one(args->activation, y);
         }
     }
 }
@@ -36,5 +42,6 @@ static void layer_norm_row(const struct vx_layer_norm_args *args, const float *i
 void vx_layer_norm_ref(const struct vx_layer_norm_args *args)
 {
     for (int64_t i = 0; i < args->n; i++)
-        layer_norm_row(args, args->in + i * args->c, args->out + i * args->c);
+        layer_norm_row(args, args->in + i * stride_or(args->in_stride, args->c),
+                       args->out + i * stride_or(args->out_stride, args->c));
 }

@@ -46,6 +46,8 @@ struct vx_pair_args {
     const float *b; /* (N, C) */
     enum vx_activation activation;
     float *out; /* (N, C); may be a or b */
+    /* Elements from a row to the next; 0: C. */
+    int32_t a_stride, b_stride, out_stride;
 };
 
 struct vx_affine_args {
@@ -58,8 +60,10 @@ struct vx_affine_args {
 };
 
 struct vx_concat_input {
-    const float *data; /* (N, C) */
+    /* (N, C); NULL: it is in its columns of out, which are left alone */
+    const float *data;
     int32_t c;
+    int32_t stride; /* elements from a row to the next; 0: C */
 };
 struct vx_concat_args {
     int64_t n;

@@ -5,20 +5,32 @@
 #include <math.h>
 #include <string.h>
 
+/* Element c of row i, where rows may be longer than C. */
+static int64_t element(const struct vx_pair_args *args, int32_t stride, int64_t i,
+                       int64_t c)
+{
+    return i * (stride ? stride : args->c) + c;
+}
+
+static void pair_ref(const struct vx_pair_args *args, int product)
+{
+    for (int64_t i = 0; i < args->n; i++)
+        for (int64_t c = 0; c < args->c; c++) {
+            double a = (double)args->a[element(args, args->a_stride, i, c)];
+            double b = (double)args->b[element(args, args->b_stride, i, c)];
+            args->out[element(args, args->out_stride, i, c)] =
+                (float)vx_activation_ref_one(args->activation, product ? a * b : a + b);
+        }
+}
+
 void vx_add_ref(const struct vx_pair_args *args)
 {
-    for (int64_t e = 0; e < args->n * args->c; e++) {
-        double sum = (double)args->a[e] + (double)args->b[e];
-        args->out[e] = (float)vx_activation_ref_one(args->activation, sum);
-    }
+    pair_ref(args, 0);
 }
 
 void vx_mul_ref(const struct vx_pair_args *args)
 {
-    for (int64_t e = 0; e < args->n * args->c; e++) {
-        double product = (double)args->a[e] * (double)args->b[e];
-        args->out[e] = (float)vx_activation_ref_one(args->activation, product);
-    }
+    pair_ref(args, 1);
 }
 
 void vx_affine_ref(const struct vx_affine_args *args)
@@ -34,8 +46,10 @@ void vx_concat_ref(const struct vx_concat_args *args)
     float *out = args->out;
     for (int64_t i = 0; i < args->n; i++)
         for (int32_t k = 0; k < args->inputs_count; k++)
-            for (int32_t c = 0; c < args->inputs[k].c; c++)
-                *out++ = args->inputs[k].data[i * args->inputs[k].c + c];
+            for (int32_t c = 0; c < args->inputs[k].c; c++, out++) {
+                const struct vx_concat_input *in = &args->inputs[k];
+                if (in->data) *out = in->data[i * (in->stride ? in->stride : in->c) + c];
+            }
 }
 
 /* A 16-bit float: its exponent and fraction bits define everything else. */

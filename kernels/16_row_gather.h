@@ -46,7 +46,8 @@ struct vx_row_gather_args {
     const int32_t *nbr; /* (V, N), -1 empty */
     const float *in;    /* (M, C) */
     enum vx_activation activation;
-    float *out; /* (N, V*C); never overlaps in */
+    float *out;                    /* (N, V*C); never overlaps in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: C, V*C */
 };
 
 struct vx_row_gather_device_args {

@@ -7,11 +7,14 @@ static void row_gather_block(const struct vx_row_gather_args *args, int32_t x, i
     const int32_t *kernel = args->kernel;
     int64_t v = ((int64_t)x * kernel[1] + y) * kernel[2] + z;
     int64_t w = x + kernel[0] * (y + (int64_t)kernel[1] * z);
+    const int64_t in_stride = args->in_stride ? args->in_stride : args->c;
+    const int64_t out_stride =
+        args->out_stride ? args->out_stride : (int64_t)args->v * args->c;
     for (int64_t i = 0; i < args->n; i++) {
         int64_t j = args->nbr[v * args->n + i];
         for (int64_t c = 0; c < args->c; c++) {
-            double value = j < 0 ? 0.0 : (double)args->in[j * args->c + c];
-            args->out[(i * args->v + w) * args->c + c] =
+            double value = j < 0 ? 0.0 : (double)args->in[j * in_stride + c];
+            args->out[i * out_stride + w * args->c + c] =
                 (float)vx_activation_ref_one(args->activation, value);
         }
     }

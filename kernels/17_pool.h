@@ -50,7 +50,8 @@ struct vx_pool_args {
     const int32_t *nbr; /* (V, N), -1 empty */
     const float *in;    /* (M, C) */
     enum vx_activation activation;
-    float *out; /* (N, C); never overlaps in */
+    float *out;                    /* (N, C); never overlaps in */
+    int32_t in_stride, out_stride; /* elements from a row to the next; 0: C */
 };
 
 struct vx_global_pool_args {

@@ -26,14 +26,16 @@ static double pooled_value(const struct pooled *pooled, enum vx_pool_mode mode)
 
 void vx_pool_ref(const struct vx_pool_args *args)
 {
+    const int64_t in_stride = args->in_stride ? args->in_stride : args->c;
+    const int64_t out_stride = args->out_stride ? args->out_stride : args->c;
     for (int64_t i = 0; i < args->n; i++) {
         for (int64_t c = 0; c < args->c; c++) {
             struct pooled pooled = {0, 0.0, 0.0};
             for (int64_t v = 0; v < args->v; v++) {
                 int64_t j = args->nbr[v * args->n + i];
-                if (j >= 0) pooled_add(&pooled, (double)args->in[j * args->c + c]);
+                if (j >= 0) pooled_add(&pooled, (double)args->in[j * in_stride + c]);
             }
-            args->out[i * args->c + c] = (float)vx_activation_ref_one(
+            args->out[i * out_stride + c] = (float)vx_activation_ref_one(
                 args->activation, pooled_value(&pooled, args->mode));
         }
     }

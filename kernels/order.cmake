@@ -6,4 +6,6 @@ target_sources(kernels PRIVATE
   08_pair_list_spec.c
   23_key_order_ref.c
   23_key_order_spec.c
+  34_live_order_ref.c
+  34_live_order_spec.c
 )

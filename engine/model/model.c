@@ -165,7 +165,8 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     const struct vx_fuse_options fuse = {.fold_norms = true,
                                          .fuse_activations = true,
                                          .fuse_residuals = gpu,
-                                         .fuse_gathers = gpu};
+                                         .fuse_gathers = gpu,
+                                         .fuse_live = gpu};
     struct vx_arena arena;
     model->block = vx_alloc(ARENA_BYTES);
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");

@@ -72,7 +72,7 @@ static bool fuse_into(struct vx_node *node, const struct vx_layer *layer,
     return false;
 }
 
-/* Fewer channels would be padded, in each of the rows. */
+/* Fewer channels would be padded, in each of the rows, or children. */
 #define GATHER_UNIT 16
 
 /* Tries to make a product read the rows that its space_to_channel would put side by side. */
@@ -94,6 +94,11 @@ static bool fuse_gather(struct vx_node *node, const struct vx_layer *layer,
 i32 vx_node_channels_in(const struct vx_node *node)
 {
     return node->layer->channels_in / (node->gather ? node->gather->v : 1);
+}
+
+i32 vx_node_panels(const struct vx_node *node)
+{
+    return node->live ? node->live->v : 1;
 }
 
 /* A graph while it is built. */
@@ -162,6 +167,42 @@ static bool fuse_residual(struct fuse *fuse, const struct vx_layer *add)
     return true;
 }
 
+/* The layer whose logits say which children of a channel_to_space there are; -1: no layer
+ * of its input's set says so. */
+static i32 live_logits(const struct vx_network *network, const struct vx_layer *layer)
+{
+    const struct vx_set_key *key = &network->sets[layer->set].key;
+    if (layer->op != VX_OP_CHANNEL_TO_SPACE || key->rule != VX_SET_LIVE) return -1;
+    if (key->from != vx_network_set(network, layer->inputs[0])) return -1;
+    return memcmp(key->stride, layer->stride, sizeof key->stride) ? -1 : key->by;
+}
+
+/* A product that can compute the channels of each child apart. */
+static bool node_takes_live(const struct vx_node *node, const struct vx_layer *children)
+{
+    const bool conv = vx_op_is_conv(node->layer->op) && node->layer->groups == 1;
+    if (!conv && node->layer->op != VX_OP_LINEAR) return false;
+    if (node->residual || node->gather) return false;
+    return children->v > 1 && children->v <= VX_FUSE_LIVE_MAX &&
+           children->channels % GATHER_UNIT == 0;
+}
+
+/* Tries to make the product that a channel_to_space alone reads one of live children. */
+static void fuse_live(struct fuse *fuse, const struct vx_layer *layer)
+{
+    const i32 product = layer->inputs[0];
+    const i32 logits = live_logits(fuse->graph->network, layer);
+    if (!fuse->options->fuse_live || logits < 0 || product == VX_LAYER_FEATS) return;
+    if (fuse->uses[product] != 1) return;
+    if (!node_takes_live(&fuse->graph->nodes[fuse_node(fuse, product)], layer)) return;
+    /* The logits must be computed before the product runs. */
+    if (fuse_node(fuse, logits) > fuse_node(fuse, product))
+        fuse_move_last(fuse, fuse_node(fuse, product));
+    struct vx_node *node = &fuse->graph->nodes[fuse_node(fuse, product)];
+    node->live = layer;
+    node->inputs[node->inputs_count++] = fuse_node(fuse, logits);
+}
+
 static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
 {
     struct vx_graph *graph = fuse->graph;
@@ -178,6 +219,7 @@ static void fuse_layer(struct fuse *fuse, const struct vx_layer *layer)
         return;
     }
     if (fuse_residual(fuse, layer)) return;
+    fuse_live(fuse, layer);
     struct vx_node *node = &graph->nodes[graph->nodes_count];
     node->layer = layer;
     node->activation = vx_activation_of_op(layer->op);

@@ -12,6 +12,9 @@
  *   linear       (or a convolution of one offset) after space_to_channel: becomes a
  *                convolution over that one's map, whose rows are never put side by side
  *                (GPUs only, and of multiples of 16 channels: others would be padded)
+ *   product      (convolution or linear) before channel_to_space onto predicted voxels:
+ *                computes the channels of live children alone (GPUs only, and where a child
+ *                has a multiple of 16 channels: others would be padded)
  *   to_dense     of any node: is how an output of it is written
  *   add          after a convolution or linear layer: becomes that node's residual, which
  *                is read while the rows are written (GPUs only)
@@ -37,14 +40,18 @@
 
 /* VX_LAYERS_MAX nodes of less than 128 bytes, with an index each. */
 #define VX_FUSE_ARENA_BYTES (192 << 10)
+/* Children of a voxel, at most, whose channels are computed apart. */
+#define VX_FUSE_LIVE_MAX 8
 
 /* Serving uses the first two, and the others on devices whose convolutions take a
- * residual, and any map; tests switch them off to compare. */
+ * residual, any map, and rows in an order that lacks some; tests switch them off to
+ * compare. */
 struct vx_fuse_options {
     bool fold_norms;
     bool fuse_activations;
     bool fuse_residuals;
     bool fuse_gathers;
+    bool fuse_live;
 };
 
 struct vx_node {
@@ -53,6 +60,10 @@ struct vx_node {
     /* The space_to_channel that it reads the rows of, or NULL: then its weights are those of
      * a convolution with that layer's kernel. */
     const struct vx_layer *gather;
+    /* The channel_to_space that alone reads it, of predicted voxels, or NULL: then channels
+     * of children that are not there need not be computed.  Which are there say the logits,
+     * its last input. */
+    const struct vx_layer *live;
     enum vx_activation activation;
     bool residual; /* the second input is added before the activation */
     i32 stage;     /* of its set and its inputs, the largest: sets.h */
@@ -77,6 +88,8 @@ VX_MUST_USE vx_status vx_fuse_build(const struct vx_network *network,
 
 /* The channels of a row that a product reads: of one offset, if it has several. */
 i32 vx_node_channels_in(const struct vx_node *node);
+/* The parts of its channels that are computed apart: the children of its `live`, or 1. */
+i32 vx_node_panels(const struct vx_node *node);
 
 /* NONE for an op that is not an activation. */
 enum vx_activation vx_activation_of_op(enum vx_op op);

@@ -20,17 +20,31 @@ static bool place_is_pass(enum vx_op op)
     }
 }
 
-/* Whether a launch writes rows of any stride.  A concat does not: it is no part of another. */
-static bool place_writes(const struct vx_launch *launch)
+/* Add and mul, where they do too. */
+static bool place_is_pair(const struct vx_plan *plan, enum vx_op op)
 {
-    return vx_launch_is_product(launch) || place_is_pass(launch->op);
+    return plan->options.parts == VX_PLAN_PARTS_CPU &&
+           (op == VX_OP_ADD || op == VX_OP_MUL);
+}
+
+/* Whether a launch writes rows of any stride.  A concat does not: it is no part of another. */
+static bool place_writes(const struct vx_plan *plan, const struct vx_launch *launch)
+{
+    return vx_launch_is_product(launch) || place_is_pass(launch->op) ||
+           place_is_pair(plan, launch->op);
 }
 
 /* Whether a launch reads this input in rows of any stride. */
-static bool place_reads(const struct vx_launch *launch, i32 input)
+static bool place_reads(const struct vx_plan *plan, const struct vx_launch *launch,
+                        i32 input)
 {
-    if (vx_launch_is_product(launch)) return true;
+    if (vx_launch_is_product(launch) || place_is_pair(plan, launch->op)) return true;
     if (vx_op_is_conv(launch->op)) return input == 0; /* in groups: no residual */
+    if (plan->options.parts == VX_PLAN_PARTS_CPU) {
+        /* It counts the blocks of all rows, one behind the other. */
+        if (launch->op == VX_OP_CHANNEL_TO_SPACE) return false;
+        return launch->op == VX_OP_CONCAT || place_is_pass(launch->op);
+    }
     switch (launch->op) {
     case VX_OP_CONCAT:
     case VX_OP_ARGMAX:
@@ -47,12 +61,21 @@ static bool place_all_read(const struct vx_plan *plan, i32 tensor)
     for (i32 i = 0; i < plan->launches_count; i++) {
         const struct vx_launch *launch = &plan->launches[i];
         for (i32 j = 0; j < launch->node->inputs_count; j++)
-            if (launch->inputs[j] == tensor && !place_reads(launch, j)) return false;
+            if (launch->inputs[j] == tensor && !place_reads(plan, launch, j))
+                return false;
     }
-    for (i32 i = 0; i < network->outputs_count; i++)
-        if (plan->outputs[i] == tensor &&
-            network->layers[network->outputs[i].layer].op == VX_OP_TO_DENSE)
-            return false;
+    for (i32 i = 0; i < network->outputs_count; i++) {
+        /* The CPU's is written where the caller wants it. */
+        const bool whole =
+            plan->options.parts == VX_PLAN_PARTS_CPU ||
+            network->layers[network->outputs[i].layer].op == VX_OP_TO_DENSE;
+        if (plan->outputs[i] == tensor && whole) return false;
+    }
+    for (i32 set = 1; set < plan->sets_count; set++) {
+        const bool logits = plan->options.parts == VX_PLAN_PARTS_CPU &&
+                            vx_set_is_predicted(&plan->sets[set].key);
+        if (logits && vx_plan_logits(plan, set) == tensor) return false;
+    }
     return true;
 }
 
@@ -90,7 +113,8 @@ static bool place_may(const struct vx_plan *plan, const struct vx_launch *concat
     if (!tensor || plan->parts[tensor].whole) return false;
     if (place_column(plan, concat, input) % unit) return false;
     if (vx_plan_channels(plan, tensor) % unit && !last) return false;
-    return place_writes(&plan->launches[tensor - 1]) && place_all_read(plan, tensor);
+    return place_writes(plan, &plan->launches[tensor - 1]) &&
+           place_all_read(plan, tensor);
 }
 
 /* Places the tensors of one set beside each other; returns the channels of them all. */

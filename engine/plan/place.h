@@ -6,8 +6,10 @@
  * until the last read of a part.
  *
  * An input is a part where all of this holds; else it is copied, as before:
- *   writer    its launch writes rows of any stride: place_writes
- *   readers   all that read it do, too: place_reads
+ *   writer    its launch writes rows of any stride: place_writes (which do depends on the
+ *             device: VX_PLAN_PARTS_)
+ *   readers   all that read it do, too: place_reads; on the CPU neither outputs nor sets by
+ *             logits do
  *   columns   it begins at a multiple of the channels' unit, and ends at one, or is the last,
  *             whose padding is the concat's
  *   once      it is no part of another concat, and no other input of this one

@@ -13,7 +13,7 @@
 #define SORTED_VOXELS (1 << 20)
 
 const struct vx_plan_options vx_plan_cpu = {
-    .rows_unit = 16, .channels_unit = 1, .element_bytes = 4};
+    .rows_unit = 16, .channels_unit = 1, .element_bytes = 4, .parts = VX_PLAN_PARTS_CPU};
 
 struct vx_plan_options vx_plan_gpu(i32 element_bytes)
 {
@@ -21,7 +21,7 @@ struct vx_plan_options vx_plan_gpu(i32 element_bytes)
                                     .channels_unit = VX_CHANNELS_UNIT,
                                     .element_bytes = element_bytes,
                                     .staged = true,
-                                    .parts = true};
+                                    .parts = VX_PLAN_PARTS_GPU};
 }
 
 /* Channels of 4 bytes in a row of a tensor. */

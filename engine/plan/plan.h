@@ -35,18 +35,22 @@
 /* VX_LAYERS_MAX launches, tensors and maps of 64 bytes each at most. */
 #define VX_PLAN_ARENA_BYTES (256 << 10)
 
+/* Which launches write and read rows that are parts of others: place.h. */
+enum vx_plan_parts { VX_PLAN_PARTS_NONE, VX_PLAN_PARTS_CPU, VX_PLAN_PARTS_GPU };
+
 /* How a device wants its tensors. */
 struct vx_plan_options {
     i32 rows_unit;     /* rows are padded to a multiple of it, which aligns the tensors */
     i32 channels_unit; /* channels are padded to a multiple of it; both powers of two */
     i32 element_bytes; /* 4 or 2 */
     bool staged;       /* also the features and outputs in the request's types */
-    bool parts; /* launches write and read rows that are parts of others: place.h */
+    enum vx_plan_parts parts;
 };
-/* f32, channels not padded, every tensor aligned to 64 bytes. */
+/* f32, channels not padded, every tensor aligned to 64 bytes, inputs of a concat in its rows,
+ * where they may be. */
 extern const struct vx_plan_options vx_plan_cpu;
-/* Staged, channels padded, 2 or 4 bytes an element, tensors aligned to 256 bytes, and inputs
- * of a concat in its rows, where they may be. */
+/* Staged, channels padded, 2 or 4 bytes an element, tensors aligned to 256 bytes, inputs of a
+ * concat as on the CPU. */
 struct vx_plan_options vx_plan_gpu(i32 element_bytes);
 
 /* One launch for each node, in the order of the nodes. */

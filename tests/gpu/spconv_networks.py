@@ -12,20 +12,23 @@ import numpy as np
 CHANNELS = 4
 PRECISIONS = ("fp32", "fp16")
 OUTPUTS_MAX = 8   # of one network
+WEIGHTED = ("subm", "conv", "inverse", "transposed")
+WHOLE = ("gmax", "gavg", "dense")   # of a sample: no chain goes on behind them
 
 
 class Step:
-    """kind   subm, conv, inverse, max or avg
+    """kind   subm, conv, inverse, transposed, max, avg; last of a network also gmax, gavg (of all
+           voxels of a sample) and dense
     co     channels; those of the input for a pool
-    k, s, p   kernel, stride and padding along the axes of the coordinates
+    k, s, p, d   kernel, stride, padding and dilation along the axes of the coordinates
     of     the step that an inverse undoes
     relu   whether one follows, which voxeld then fuses"""
 
-    def __init__(self, name, kind, co=None, k=3, s=1, p=0, of=None, relu=True):
+    def __init__(self, name, kind, co=None, k=3, s=1, p=0, of=None, relu=True, d=1):
         self.name, self.kind, self.co, self.of = name, kind, co, of
-        self.k, self.s, self.p = (tuple(v) if isinstance(v, (list, tuple)) else (v,) * 3
-                                  for v in (k, s, p))
-        self.relu = relu and kind not in ("max", "avg")
+        self.k, self.s, self.p, self.d = (tuple(v) if isinstance(v, (list, tuple)) else (v,) * 3
+                                          for v in (k, s, p, d))
+        self.relu = relu and kind in WEIGHTED
         self.ci = None   # network() sets it
 
 
@@ -37,6 +40,7 @@ def network(*steps):
         by_name[step.name], ci = step, step.co
         if step.kind == "inverse":
             step.k = by_name[step.of].k
+        assert step.kind not in WHOLE or step is steps[-1]
     return list(steps)
 
 
@@ -65,6 +69,21 @@ def networks():
                          Step("mid", "subm", 16), Step("up", "inverse", 8, of="k3")),
         "mean": network(Step("stem", "subm", 8, relu=False), Step("k2", "avg", k=2, s=2),
                         Step("k3", "avg", k=3, s=2, p=1)),
+        "dilated": network(Step("k3", "subm", 16, d=2),
+                           Step("odd", "subm", 16, (3, 1, 3), d=(1, 1, 3)),
+                           Step("down", "conv", 16, 3, 2, 2, d=2),
+                           Step("even", "conv", 24, (2, 3, 2), 2, (0, 1, 1), d=(3, 1, 2)),
+                           Step("up", "inverse", 8, of="even", relu=False)),
+        "dilated_pools": network(Step("stem", "subm", 8, relu=False),
+                                 Step("most", "max", k=3, s=2, p=2, d=2),
+                                 Step("mean", "avg", k=(3, 2, 2), s=(1, 2, 2), p=1, d=(1, 2, 1))),
+        # Even kernels alone: of others spconv drops what lies outside of its shape.
+        "transposed": network(Step("down", "conv", 16, 2, 2), Step("up", "transposed", 16, 2, 2),
+                              Step("flat", "transposed", 8, (1, 2, 4), (1, 2, 4), relu=False)),
+        "largest": network(Step("stem", "subm", 16, relu=False), Step("down", "conv", 24, 3, 2, 1),
+                           Step("all", "gmax")),
+        "average": network(Step("stem", "subm", 16, relu=False), Step("all", "gavg")),
+        "dense": network(Step("down", "conv", 16, 3, 2, 1), Step("all", "dense")),
         # SECOND's and CenterPoint's backbone, a convolution less at each level.
         "second": network(Step("stem", "subm", 16), Step("down1", "conv", 32, 3, 2, 1),
                           Step("mid1", "subm", 32), Step("down2", "conv", 64, 3, 2, 1),
@@ -99,7 +118,7 @@ def make_weights(steps, seed, bias=True):
     """{"name.weight": [Co, K, K, K, Ci], "name.bias"}: values keep their size on sparse voxels."""
     rng, out = np.random.default_rng(seed), {}
     for step in steps:
-        if step.kind in ("max", "avg"):
+        if step.kind not in WEIGHTED:
             continue
         spread = math.sqrt(2 / (0.3 * math.prod(step.k) * step.ci))
         out[f"{step.name}.weight"] = halves(
@@ -113,10 +132,14 @@ def layers_of(steps, bias=True):
     """Layers of network.json, and the layer that is the output of each step."""
     layers, at, last = [], "feats", {}
     for step in steps:
-        window = {"kernel": step.k, "stride": step.s, "padding": step.p, "rule": "spconv"}
+        window = {"kernel": step.k, "stride": step.s, "padding": step.p, "dilation": step.d,
+                  "rule": "spconv"}
         conv = {"channels": step.co, "layout": "spconv", "bias": bias}
         op, keys = {
-            "subm": ("subm_conv", conv | {"kernel": step.k}),
+            "subm": ("subm_conv", conv | {"kernel": step.k, "dilation": step.d}),
+            "transposed": ("transposed_conv", conv | {"kernel": step.k, "stride": step.s}),
+            "gmax": ("global_pool", {"mode": "max"}), "gavg": ("global_pool", {"mode": "avg"}),
+            "dense": ("to_dense", {}),
             "conv": ("sparse_conv", conv | window),
             "inverse": ("inverse_conv", conv | {"of": step.of}),
             "max": ("max_pool", window), "avg": ("avg_pool", window)}[step.kind]

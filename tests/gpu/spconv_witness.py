@@ -21,6 +21,9 @@ The wheels' metadata names more: fire, sympy and requests, which `import spconv.
 import.  Nothing is compiled on import.  The wheels bring CUDA's runtime and NVRTC 12.6, which
 compiles kernels for a GPU that they do not know.
 
+Without a GPU, `run` and `check` with --device cpu and --algos Native try the FP32 half: spconv's
+own code for CPUs, which has no bias (it is added here), no mean and no global pools.
+
 A step of a chain is compared by itself: spconv computes it from what voxeld answered for the step
 before, so that errors do not add up.  Coordinates must be equal as sets; how far numbers may be
 apart is derived in bound_of().
@@ -155,7 +158,7 @@ class Chain:
         import torch
         from spconv import pytorch as spconv
         self.torch, self.spconv, self.device, self.dtype = torch, spconv, device, dtype
-        self.algos = spconv.ConvAlgo
+        self.algos, self.steps, self.biases = spconv.ConvAlgo, steps, {}
         self.modules = [self.module(step, weights, self.algos[algo]) for step in steps]
         coords, feats, shape = cloud
         self.x = spconv.SparseConvTensor(self.tensor(feats), torch.from_numpy(coords).to(device),
@@ -169,49 +172,72 @@ class Chain:
         if is_wide(step):
             algo = self.algos.Native
         if step.kind == "max":
-            return spconv.SparseMaxPool3d(step.k, step.s, step.p, indice_key=step.name,
+            return spconv.SparseMaxPool3d(step.k, step.s, step.p, step.d, indice_key=step.name,
                                           algo=algo).eval()
         if step.kind == "avg":
-            return spconv.SparseAvgPool3d(step.k, step.s, step.p, indice_key=step.name).eval()
+            return spconv.SparseAvgPool3d(step.k, step.s, step.p, step.d,
+                                          indice_key=step.name).eval()
+        if step.kind in nets.WHOLE:
+            return {"gmax": spconv.SparseGlobalMaxPool, "gavg": spconv.SparseGlobalAvgPool,
+                    "dense": spconv.ToDense}[step.kind]().eval()
         if step.kind == "subm":
-            made = spconv.SubMConv3d(step.ci, step.co, step.k, indice_key=step.name, algo=algo)
-        elif step.kind == "conv":
-            made = spconv.SparseConv3d(step.ci, step.co, step.k, step.s, step.p,
-                                       indice_key=step.name, algo=algo)
+            made = spconv.SubMConv3d(step.ci, step.co, step.k, dilation=step.d,
+                                     indice_key=step.name, algo=algo)
+        elif step.kind in ("conv", "transposed"):
+            kind = spconv.SparseConv3d if step.kind == "conv" else spconv.SparseConvTranspose3d
+            made = kind(step.ci, step.co, step.k, step.s, step.p, step.d, indice_key=step.name,
+                        algo=algo)
         else:
             made = spconv.SparseInverseConv3d(step.ci, step.co, step.k, indice_key=step.of,
                                               algo=algo)
+        bias = self.torch.from_numpy(weights[f"{step.name}.bias"])
         with self.torch.no_grad():
             made.weight.copy_(self.torch.from_numpy(weights[f"{step.name}.weight"]))
-            made.bias.copy_(self.torch.from_numpy(weights[f"{step.name}.bias"]))
+            made.bias.copy_(bias)
+        if self.device == "cpu":   # whose code refuses one
+            made.bias, self.biases[step.name] = None, bias
         return made.to(self.device, self.dtype).eval()
 
     def step(self, index):
-        """(coords, features) of the step's result, in canonical order."""
+        """(coords, features) of the step's result, in canonical order.  Of a whole sample: its
+        number and zeros; of a dense tensor None."""
         with self.torch.no_grad():
             self.x = self.modules[index](self.x)
+        if self.steps[index].name in self.biases:
+            self.x = self.x.replace_feature(self.x.features +
+                                            self.biases[self.steps[index].name])
+        if isinstance(self.x, self.torch.Tensor):
+            whole = self.x.float().cpu().numpy()
+            at = np.zeros((len(whole), 4), np.int32)
+            at[:, 0] = np.arange(len(whole))
+            return (at if whole.ndim == 2 else None), whole
         return in_order(self.x.indices.cpu().numpy(), self.x.features.float().cpu().numpy())
 
     def go_on_with(self, features):
-        """Rows in canonical order replace those that the step gave."""
+        """Rows in canonical order replace those that the step gave; behind a whole none come."""
+        if isinstance(self.x, self.torch.Tensor):
+            return
         order = np.lexsort(self.x.indices.cpu().numpy().T[::-1])
         rows = np.empty_like(features)
         rows[order] = features
         self.x = self.x.replace_feature(self.tensor(rows))
 
 
-def bound_of(step, precision, sizes, numbers, bias):
+def bound_of(step, precision, sizes, numbers, bias, rows):
     """The largest difference of each number.  sizes: the root of the sum of the squares of what was
     added up (weights have random signs, so partial sums are that large); numbers: the results;
-    bias: the largest.
+    bias: the largest; rows: of what the step reads.
 
     A rounding to u of a partial sum p is off by up to u * |p|, u * |p| / sqrt(3) in the root mean
     square; n of them, independent, by LAMBDA * sqrt(n / 3) * u * size.  f32 rounds at each product,
     on both sides.  In FP16 voxeld rounds the result alone; spconv 2.3.8 also picks kernels that sum
     in FP16 (it ignores fp32_accum), 8 products of a tensor core at a time, and rounds before it
     adds the bias.  Its mean is summed in FP16, too.  2^-23: below FP16's normal numbers."""
-    if step.kind == "max":   # in FP16 of numbers that are rounded on the way to spconv
+    if step.kind in ("max", "gmax", "dense"):   # in FP16 rounded on the way to spconv
         return np.abs(numbers) * (2.0 ** -11 if precision == "fp16" else 0)
+    if step.kind == "gavg":   # each addition may be off by an ulp of all that there is
+        return rows * 2.0 ** -24 * sizes + (2.0 ** -10 * (np.abs(numbers) + 2.0 ** -13)
+                                            if precision == "fp16" else 0)
     count = math.prod(step.k) * (step.ci if step.kind != "avg" else 1) + 1
     f32 = 2 * LAMBDA * math.sqrt(count / 3) * 2.0 ** -24 * sizes
     if precision == "fp32":
@@ -224,6 +250,8 @@ def bound_of(step, precision, sizes, numbers, bias):
 
 def load_answer(path, name, cloud):
     with np.load(path) as file:
+        if file[name].ndim > 2:
+            return None, file[name].astype(np.float32)
         coords = file["coords"] if "coords" in file else cloud[0]
         return in_order(coords.astype(np.int32), file[name].astype(np.float32))
 
@@ -238,14 +266,17 @@ def compare(arguments, model, steps, cloud, precision, algo):
     squares = {name: value ** 2 for name, value in weights.items()}
     sizes = Chain(steps, squares, (coords, feats ** 2, shape), "Native", torch.float32,
                   arguments.device)
-    worst, where, rows = 0.0, "", 0
+    worst, where, rows, before = 0.0, "", 0, len(coords)
     for index, step in enumerate(steps):
         at, ours = load_answer(arguments.folder / "answers" / model / f"{step.name}.npz",
                                step.name, cloud)
         their_at, numbers = theirs.step(index)
-        if not np.array_equal(at, their_at):
+        if at is not None and not np.array_equal(at, their_at):
             return np.inf, step.name, rows, differing_sets(at, their_at)
-        if precision == "fp16" and is_wide(step):   # Native rounds partial sums to FP16
+        if ours.shape != numbers.shape:
+            return np.inf, step.name, rows, f"{ours.shape}, spconv {numbers.shape}"
+        # Native rounds partial sums to FP16.
+        if precision == "fp16" and step.kind in nets.WEIGHTED and is_wide(step):
             rows += len(at)
             theirs.go_on_with(ours)
             sizes.go_on_with(ours ** 2)
@@ -254,13 +285,16 @@ def compare(arguments, model, steps, cloud, precision, algo):
         if step.relu:
             numbers = np.maximum(numbers, 0)
         bias = np.abs(weights.get(f"{step.name}.bias", np.zeros(1))).max()
-        off, bound = np.abs(ours - numbers), bound_of(step, precision, size, numbers, bias)
+        off = np.abs(ours - numbers)
+        bound = bound_of(step, precision, size, numbers, bias, before)
         share = (off / np.maximum(bound, 1e-30)).max()   # 0 / 0 is no difference
         if not np.isfinite(ours).all() or not share <= 1:
             row = np.unravel_index(np.argmax(off - bound), off.shape)
-            return share, step.name, rows, (f"at {at[row[0]]} channel {row[1]}: {ours[row]:.7g}, "
-                                            f"spconv {numbers[row]:.7g}, bound {bound[row]:.3g}")
-        worst, where, rows = max((worst, where), (float(share), step.name)) + (rows + len(at),)
+            voxel = at[row[0]] if at is not None else "place"
+            return share, step.name, rows, (f"at {voxel} {row[1:]}: {ours[row]:.7g}, spconv "
+                                            f"{numbers[row]:.7g}, bound {bound[row]:.3g}")
+        worst, where = max((worst, where), (float(share), step.name))
+        before, rows = len(ours), rows + len(ours)
         theirs.go_on_with(ours)
         sizes.go_on_with(ours ** 2)
     return worst, where, rows, ""
@@ -280,8 +314,14 @@ def check(arguments):
     facts, wrong, cases = json.loads((arguments.folder / "clouds.json").read_text()), 0, 0
     print(f"{'network':10} {'cloud':8} {'type':5} {'algo':22} {'rows':>9} {'of bound':>8}  worst")
     for model, network, name, precision in models(arguments.folder):
+        if precision not in arguments.precisions:
+            continue
         with np.load(arguments.folder / "clouds" / f"{name}.npz") as file:
             cloud = file["coords"], file["feats"], facts[name]["shape"]
+        lacks = {step.kind for step in nets.networks()[network]} & {"avg", "gmax", "gavg"}
+        if arguments.device == "cpu" and lacks:
+            print(f"{network:10} {name:8} SKIPPED: spconv has no {', '.join(lacks)} for CPUs")
+            continue
         for algo in algos[precision]:
             try:
                 share, step, rows, why = compare(arguments, model, nets.networks()[network], cloud,
@@ -361,6 +401,7 @@ def main():
     parser.add_argument("--bin", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--precisions", nargs="*", default=nets.PRECISIONS)
     parser.add_argument("--algos", nargs="*", help="of spconv's: Native MaskImplicitGemm ...")
     parser.add_argument("--flags", nargs="*", default=[], help="more flags of voxeld serve")
     arguments = parser.parse_args()

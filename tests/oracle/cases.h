@@ -20,6 +20,7 @@ void vx_cases_levels(struct vx_rig *rig); /* 21: sets from sets */
 void vx_cases_level_map(struct vx_rig *rig);    /* 22: maps between two */
 void vx_cases_ranks(struct vx_rig *rig);        /* 25: rows in canonical order */
 void vx_cases_occupancy(struct vx_rig *rig);    /* 26, 27: sets by logits */
+void vx_cases_live(struct vx_rig *rig);         /* 34: rows that have each child */
 void vx_cases_level_rounds(struct vx_rig *rig); /* levels.h as a whole */
 void vx_cases_order(struct vx_rig *rig);        /* 05, 08 */
 void vx_cases_orders(struct vx_rig *rig);       /* 05: several orders at once */

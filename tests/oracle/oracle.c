@@ -63,6 +63,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"level maps", vx_cases_level_map},
         {"ranks", vx_cases_ranks},
         {"occupancy", vx_cases_occupancy},
+        {"live", vx_cases_live},
         {"levels", vx_cases_level_rounds},
         {"join", vx_cases_join},
         {"order", vx_cases_order},

@@ -266,6 +266,11 @@ static i32 twice(struct vx_grammar *g, i32 y, i32 made, const struct vx_grammar_
     return vx_grammar_join(g, made, other);
 }
 
+/* Channels of a child that a GPU computes apart (engine/network/fuse.h), and the most children
+ * that a network of this size has time for. */
+#define LIVE_CHANNELS 16
+#define LIVE_CHILDREN 4
+
 /* UPSAMPLE or CHANNEL_TO_SPACE, onto a layer or, with -1, to a new set. */
 static i32 finer(struct vx_grammar *g, i32 y, i32 onto, const i32 stride[3])
 {
@@ -280,9 +285,11 @@ static i32 finer(struct vx_grammar *g, i32 y, i32 onto, const i32 stride[3])
         y = vx_grammar_linear(g, y,
                               children * (1 + vx_grammar_below(g, most < 8 ? most : 8)));
     }
-    const struct vx_grammar_layer input = *vx_grammar_at(g, y);
     bool live = onto < 0 && g->network->predicts && children <= BLOCK_CHANNELS_MAX &&
                 vx_grammar_chance(g, 60);
+    if (op && live && children <= LIVE_CHILDREN && vx_grammar_chance(g, 50))
+        y = vx_grammar_linear(g, y, children * LIVE_CHANNELS);
+    const struct vx_grammar_layer input = *vx_grammar_at(g, y);
     struct vx_grammar_set made = {
         .rule = VX_SET_LIVE, .from = input.set, .window = window};
     if (live) made.by = vx_grammar_logits(g, y, children);

@@ -18,12 +18,13 @@ endforeach()
 vx_unit_test(NAME test_cpu_pool LIBS engine)
 vx_unit_test(NAME test_kernels_sets LIBS kernels base m)
 vx_unit_test(NAME test_kernels_dense LIBS kernels base m)
+vx_unit_test(NAME test_kernels_live LIBS kernels base m)
 vx_unit_test(NAME test_kernels_occupancy LIBS kernels base m)
 vx_unit_test(NAME test_kernels_strides LIBS kernels base m)
 vx_unit_test(NAME test_kernels_levels LIBS kernels base m
   SOURCES tests/support/level_truth.c tests/support/kernel_cloud.c tests/support/voxels.c)
 foreach(name cpu_ops cpu_elements cpu_bits cpu_sets cpu_sets_bits cpu_samples cpu_dense
-    cpu_points)
+    cpu_points cpu_strides)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/cpu_cases.c tests/support/voxels.c)
 endforeach()

@@ -102,22 +102,24 @@ static void conv_tile(void *context, i32 worker, i64 begin, i64 end)
          * workspace: a vector must not reach into the next row, which another thread may
          * be writing. */
         bool direct = padded == args->co;
-        f32 *block = direct ? args->out + begin * args->co : work->block;
+        f32 *block = direct ? args->out + begin * args->out_stride : work->block;
+        const i64 stride = direct ? args->out_stride : padded;
         struct vx_product product = {
             .in_rows = work->in_rows,
             .out_rows = work->out_rows,
-            .in_stride = args->ci,
+            .in_stride = args->in_stride,
             .weight = args->weight + first,
             .columns = padded,
             .out = block,
-            .out_stride = padded,
+            .out_stride = stride,
         };
         if (padded != columns) memset(block, 0, (size_t)(rows * padded) * sizeof *block);
-        conv_bias(args->bias ? args->bias + first : NULL, columns, block, rows, padded);
+        conv_bias(args->bias ? args->bias + first : NULL, columns, block, rows, stride);
         conv_block(conv, work, begin, end, &product);
-        loops->activate(args->activation, block, block, rows * padded);
+        vx_rows_activate(loops, args->activation,
+                         &(struct vx_rows){block, rows, stride, padded});
         for (i64 r = 0; r < rows && !direct; r++)
-            memcpy(args->out + (begin + r) * args->co + first, block + r * padded,
+            memcpy(args->out + (begin + r) * args->out_stride + first, block + r * padded,
                    (size_t)columns * sizeof *block);
     }
 }
@@ -129,7 +131,8 @@ static void blas_gather(const struct conv *conv, const i32 *in_rows, i64 count,
 {
     size_t ci = (size_t)conv->args.ci;
     for (i64 p = 0; p < count; p++)
-        memcpy(panel + (size_t)p * ci, conv->args.in + (size_t)in_rows[p] * ci,
+        memcpy(panel + (size_t)p * ci,
+               conv->args.in + (i64)in_rows[p] * conv->args.in_stride,
                ci * sizeof *panel);
     memset(panel + (size_t)count * ci, 0,
            (size_t)(conv->blas_rows - count) * ci * sizeof *panel);
@@ -139,9 +142,10 @@ static void blas_scatter(const struct conv *conv, const i32 *out_rows, i64 count
                          const f32 *product, f32 *out)
 {
     i32 co = conv->args.co;
-    for (i64 p = 0; p < count; p++)
-        conv->cpu->loops->add(product + p * co, out + (i64)out_rows[p] * co,
-                              out + (i64)out_rows[p] * co, co);
+    for (i64 p = 0; p < count; p++) {
+        f32 *row = out + (i64)out_rows[p] * conv->args.out_stride;
+        conv->cpu->loops->add(product + p * co, row, row, co);
+    }
 }
 
 static void blas_tile(void *context, i32 worker, i64 begin, i64 end)
@@ -149,10 +153,10 @@ static void blas_tile(void *context, i32 worker, i64 begin, i64 end)
     const struct conv *conv = context;
     const struct vx_conv_args *args = &conv->args;
     struct vx_work *work = &conv->cpu->works[worker];
-    f32 *out = args->out + begin * args->co;
+    f32 *out = args->out + begin * args->out_stride;
     f32 *gathered = work->blas;
     f32 *result = work->blas + (size_t)conv->blas_rows * (size_t)args->ci;
-    conv_bias(args->bias, args->co, out, end - begin, args->co);
+    conv_bias(args->bias, args->co, out, end - begin, args->out_stride);
     for (i32 v = 0; v < args->v; v++) {
         i64 pairs = conv_pairs(conv, work, v, begin, end);
         for (i64 p = 0; p < pairs; p += conv->blas_rows) {
@@ -165,7 +169,8 @@ static void blas_tile(void *context, i32 worker, i64 begin, i64 end)
             blas_scatter(conv, work->out_rows + p, count, result, out);
         }
     }
-    conv->cpu->loops->activate(args->activation, out, out, (end - begin) * args->co);
+    vx_rows_activate(conv->cpu->loops, args->activation,
+                     &(struct vx_rows){out, end - begin, args->out_stride, args->co});
 }
 
 /* The channels of out that are computed together: a panel of one group. */
@@ -216,7 +221,7 @@ static void slice_copy(const struct vx_conv_args *args, const struct slice *slic
                        const f32 *block, i64 begin, i64 end)
 {
     for (i64 i = begin; i < end; i++, block += VX_PANEL_COLUMNS)
-        memcpy(args->out + i * args->co + slice->out_first, block,
+        memcpy(args->out + i * args->out_stride + slice->out_first, block,
                (size_t)slice->columns * sizeof *block);
 }
 
@@ -228,7 +233,7 @@ static void slices_run(const struct conv *conv, struct vx_work *work, i64 begin,
     struct vx_product product = {
         .in_rows = work->in_rows,
         .out_rows = work->out_rows,
-        .in_stride = args->ci,
+        .in_stride = args->in_stride,
         .columns = slices->width,
         .out_stride = VX_PANEL_COLUMNS,
     };
@@ -278,16 +283,18 @@ static void depthwise_task(void *context, i32 worker, i64 begin, i64 end)
     struct vx_gathered gathered = {.c = args->co,
                                    .rows = work->in_rows,
                                    .in = args->in,
+                                   .stride = args->in_stride,
                                    .offsets = work->out_rows,
                                    .weight = args->weight,
                                    .bias = args->bias};
     for (i64 i = begin; i < end; i++) {
         gathered.count = vx_gather_list(args->nbr + i, args->n, args->v, work->in_rows,
                                         work->out_rows);
-        conv->cpu->loops->depthwise(&gathered, args->out + i * args->co);
+        conv->cpu->loops->depthwise(&gathered, args->out + i * args->out_stride);
     }
-    f32 *out = args->out + begin * args->co;
-    conv->cpu->loops->activate(args->activation, out, out, (end - begin) * args->co);
+    vx_rows_activate(conv->cpu->loops, args->activation,
+                     &(struct vx_rows){args->out + begin * args->out_stride, end - begin,
+                                       args->out_stride, args->co});
 }
 
 /* Rows of the largest panel that fits: a multiple of 16 leaves BLAS code no remainder. */
@@ -337,9 +344,19 @@ static void conv_check(const struct vx_conv_args *args)
     VX_ASSERT(args->n <= VX_VOXELS_MAX);
 }
 
+static struct vx_conv_args with_strides(const struct vx_conv_args *args)
+{
+    struct vx_conv_args full = *args;
+    if (!full.in_stride) full.in_stride = full.ci;
+    if (!full.out_stride) full.out_stride = full.co;
+    VX_ASSERT(full.in_stride >= full.ci);
+    VX_ASSERT(full.out_stride >= full.co);
+    return full;
+}
+
 static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
 {
-    struct conv conv = {*args, cpu, blas_rows(args)};
+    struct conv conv = {with_strides(args), cpu, blas_rows(args)};
     bool blas = use_blas(cpu, args);
     vx_pool_spread(cpu->pool, &(struct vx_pool_job){args->n, tile_rows(cpu, args->n),
                                                     blas ? blas_tile : conv_tile, &conv});
@@ -350,7 +367,7 @@ static void groups_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
 {
     VX_ASSERT(args->ci % args->groups == 0);
     VX_ASSERT(args->co % args->groups == 0);
-    struct conv conv = {*args, cpu, 0};
+    struct conv conv = {with_strides(args), cpu, 0};
     struct vx_pool_job job = {args->n, tile_rows(cpu, args->n), groups_tile, &conv};
     if (args->groups == args->ci && args->ci == args->co) {
         job.grain = vx_piece_rows(args->co);
@@ -381,6 +398,8 @@ void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args)
         .bias = args->bias,
         .activation = args->activation,
         .out = args->out,
+        .in_stride = args->in_stride,
+        .out_stride = args->out_stride,
     };
     conv_check(&conv);
     conv_run(cpu, &conv);

@@ -81,6 +81,15 @@ struct vx_op {
 void vx_op_run(struct vx_cpu *cpu, i64 count, i64 grain,
                void (*task)(void *context, i64 begin, i64 end), const void *args);
 
+/* Applies an activation to c channels of each row, in place. */
+struct vx_rows {
+    f32 *first;
+    i64 count, stride;
+    i32 c;
+};
+void vx_rows_activate(const struct vx_loops *loops, enum vx_activation activation,
+                      const struct vx_rows *rows);
+
 /* Lists what row i of a map with n rows names: the rows at its offsets, and the offsets.
  * `column` is the map's entry of offset 0 and row i.  Returns their number. */
 i32 vx_gather_list(const i32 *column, i64 n, i32 v, i32 *rows, i32 *offsets);

@@ -53,8 +53,9 @@ struct vx_norm_row {
 struct vx_gathered {
     i32 c;
     i32 count;
-    const i32 *rows;    /* (count) of in */
-    const f32 *in;      /* (M, C) */
+    const i32 *rows; /* (count) of in */
+    const f32 *in;   /* (M, stride), C of each row are read */
+    i64 stride;
     const i32 *offsets; /* (count) of weight; depthwise only, as the next two */
     const f32 *weight;  /* (V, C) */
     const f32 *bias;    /* (C) or NULL: 0 */

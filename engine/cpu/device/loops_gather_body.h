@@ -30,7 +30,7 @@ INLINE void pool_columns(enum vx_pool_mode mode, const struct vx_gathered *gathe
 #pragma GCC unroll 4
     for (int k = 0; k < n; k++) value[k] = (vf){0};
     for (i32 p = 0; p < gathered->count; p++) {
-        const f32 *in = gathered->in + (i64)gathered->rows[p] * gathered->c + e;
+        const f32 *in = gathered->in + gathered->rows[p] * gathered->stride + e;
 #pragma GCC unroll 4
         for (int k = 0; k < n; k++) {
             vf x = vector_load(in + k * VX_LANES, count);
@@ -82,7 +82,7 @@ INLINE void depthwise_columns(const struct vx_gathered *gathered, i32 e, int vec
     for (int k = 0; k < n; k++)
         sum[k] = bias ? vector_load(bias + k * VX_LANES, count) : (vf){0};
     for (i32 p = 0; p < gathered->count; p++) {
-        const f32 *in = gathered->in + (i64)gathered->rows[p] * gathered->c + e;
+        const f32 *in = gathered->in + gathered->rows[p] * gathered->stride + e;
         const f32 *weight =
             gathered->weight + (i64)gathered->offsets[p] * gathered->c + e;
 #pragma GCC unroll 4
@@ -117,7 +117,7 @@ INLINE void blend_columns(const struct vx_gathered *gathered, i32 e, int vectors
 #pragma GCC unroll 4
     for (int k = 0; k < n; k++) sum[k] = (vf){0};
     for (i32 p = 0; p < gathered->count; p++) {
-        const f32 *in = gathered->in + (i64)gathered->rows[p] * gathered->c + e;
+        const f32 *in = gathered->in + gathered->rows[p] * gathered->stride + e;
         const vf share = gathered->shares[p] - (vf){0};
 #pragma GCC unroll 4
         for (int k = 0; k < n; k++)

@@ -35,15 +35,37 @@ void vx_cpu_activation(struct vx_cpu *cpu, const struct vx_activation_args *args
     vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, activation_task, args);
 }
 
+void vx_rows_activate(const struct vx_loops *loops, enum vx_activation activation,
+                      const struct vx_rows *rows)
+{
+    f32 *row = rows->first;
+    if (rows->stride == rows->c) {
+        loops->activate(activation, row, row, rows->count * rows->c);
+        return;
+    }
+    if (activation == VX_ACTIVATION_NONE) return;
+    for (i64 i = 0; i < rows->count; i++, row += rows->stride)
+        loops->activate(activation, row, row, rows->c);
+}
+
+static i64 stride_or(i32 stride, i32 c)
+{
+    VX_ASSERT(!stride || stride >= c);
+    return stride ? stride : c;
+}
+
 static void batch_norm_task(void *context, i64 begin, i64 end)
 {
     const struct vx_op *op = context;
     const struct vx_batch_norm_args *args = op->args;
+    const i64 in = stride_or(args->in_stride, args->c);
+    const i64 out = stride_or(args->out_stride, args->c);
     for (i64 i = begin; i < end; i++)
-        op->loops->scale_shift(args->in + i * args->c, args->scale, args->shift,
-                               args->out + i * args->c, args->c);
-    f32 *out = args->out + begin * args->c;
-    op->loops->activate(args->activation, out, out, (end - begin) * args->c);
+        op->loops->scale_shift(args->in + i * in, args->scale, args->shift,
+                               args->out + i * out, args->c);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * out, end - begin, out, args->c});
 }
 
 void vx_cpu_batch_norm(struct vx_cpu *cpu, const struct vx_batch_norm_args *args)
@@ -56,10 +78,13 @@ static void layer_norm_task(void *context, i64 begin, i64 end)
     const struct vx_op *op = context;
     const struct vx_layer_norm_args *args = op->args;
     const struct vx_norm_row norm = {args->c, args->eps, args->weight, args->bias};
+    const i64 in = stride_or(args->in_stride, args->c);
+    const i64 out = stride_or(args->out_stride, args->c);
     for (i64 i = begin; i < end; i++)
-        op->loops->layer_norm(&norm, args->in + i * args->c, args->out + i * args->c);
-    f32 *out = args->out + begin * args->c;
-    op->loops->activate(args->activation, out, out, (end - begin) * args->c);
+        op->loops->layer_norm(&norm, args->in + i * in, args->out + i * out);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * out, end - begin, out, args->c});
 }
 
 void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args)
@@ -67,32 +92,76 @@ void vx_cpu_layer_norm(struct vx_cpu *cpu, const struct vx_layer_norm_args *args
     vx_op_run(cpu, args->n, vx_piece_rows(args->c), layer_norm_task, args);
 }
 
-static void add_task(void *context, i64 begin, i64 end)
+/* Add or mul, of elements that lie together. */
+typedef void pair_loop(const f32 *a, const f32 *b, f32 *out, i64 count);
+
+static void pair_elements(const struct vx_op *op, pair_loop *loop, i64 begin, i64 end)
 {
-    const struct vx_op *op = context;
     const struct vx_pair_args *args = op->args;
     f32 *out = args->out + begin;
-    op->loops->add(args->a + begin, args->b + begin, out, end - begin);
+    loop(args->a + begin, args->b + begin, out, end - begin);
     op->loops->activate(args->activation, out, out, end - begin);
 }
 
-void vx_cpu_add(struct vx_cpu *cpu, const struct vx_pair_args *args)
+static void pair_rows(const struct vx_op *op, pair_loop *loop, i64 begin, i64 end)
 {
-    vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, add_task, args);
+    const struct vx_pair_args *args = op->args;
+    const i64 a = stride_or(args->a_stride, args->c),
+              b = stride_or(args->b_stride, args->c);
+    const i64 stride = stride_or(args->out_stride, args->c);
+    for (i64 i = begin; i < end; i++)
+        loop(args->a + i * a, args->b + i * b, args->out + i * stride, args->c);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * stride, end - begin, stride, args->c});
+}
+
+static void add_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    pair_elements(op, op->loops->add, begin, end);
+}
+
+static void add_rows_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    pair_rows(op, op->loops->add, begin, end);
 }
 
 static void mul_task(void *context, i64 begin, i64 end)
 {
     const struct vx_op *op = context;
-    const struct vx_pair_args *args = op->args;
-    f32 *out = args->out + begin;
-    op->loops->mul(args->a + begin, args->b + begin, out, end - begin);
-    op->loops->activate(args->activation, out, out, end - begin);
+    pair_elements(op, op->loops->mul, begin, end);
+}
+
+static void mul_rows_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    pair_rows(op, op->loops->mul, begin, end);
+}
+
+/* Rows that lie together are one run of elements, however few channels they have. */
+static bool pair_is_run(const struct vx_pair_args *args)
+{
+    return stride_or(args->a_stride, args->c) == args->c &&
+           stride_or(args->b_stride, args->c) == args->c &&
+           stride_or(args->out_stride, args->c) == args->c;
+}
+
+void vx_cpu_add(struct vx_cpu *cpu, const struct vx_pair_args *args)
+{
+    if (pair_is_run(args))
+        vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, add_task, args);
+    else
+        vx_op_run(cpu, args->n, vx_piece_rows(args->c), add_rows_task, args);
 }
 
 void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_pair_args *args)
 {
-    vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, mul_task, args);
+    if (pair_is_run(args))
+        vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, mul_task, args);
+    else
+        vx_op_run(cpu, args->n, vx_piece_rows(args->c), mul_rows_task, args);
 }
 
 static void affine_task(void *context, i64 begin, i64 end)
@@ -162,9 +231,11 @@ static void concat_task(void *context, i64 begin, i64 end)
     f32 *out = args->out + begin * concat_channels(args);
     for (i64 i = begin; i < end; i++) {
         for (i32 k = 0; k < args->inputs_count; k++) {
-            i32 c = args->inputs[k].c;
-            memcpy(out, args->inputs[k].data + i * c, (size_t)c * sizeof *out);
-            out += c;
+            const struct vx_concat_input *in = &args->inputs[k];
+            if (in->data)
+                memcpy(out, in->data + i * stride_or(in->stride, in->c),
+                       (size_t)in->c * sizeof *out);
+            out += in->c;
         }
     }
 }

@@ -117,7 +117,7 @@ static void devoxelize_task(void *context, i64 begin, i64 end)
     i32 rows[VX_CORNERS];
     f32 weights[VX_CORNERS];
     struct vx_gathered gathered = {
-        .c = args->c, .rows = rows, .in = args->in, .shares = weights};
+        .c = args->c, .rows = rows, .in = args->in, .stride = args->c, .shares = weights};
     for (i64 i = begin; i < end; i++) {
         f32 *out = args->out + (i64)args->rows[i] * args->c;
         gathered.count = corners_list(args, i, rows, weights);

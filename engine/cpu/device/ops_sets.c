@@ -33,19 +33,23 @@ static void row_gather_task(void *context, i64 begin, i64 end)
     const struct vx_op *op = context;
     const struct vx_row_gather_args *args = op->args;
     const size_t bytes = (size_t)args->c * sizeof *args->out;
-    const i64 stride = (i64)args->v * args->c;
+    const i64 wide = (i64)args->v * args->c;
+    const i64 stride = args->out_stride ? args->out_stride : wide;
+    const i64 in_stride = args->in_stride ? args->in_stride : args->c;
+    VX_ASSERT(stride >= wide && in_stride >= args->c);
     for (i32 w = 0; w < args->v; w++) {
         const i32 *nbr = args->nbr + gather_offset(args->kernel, w) * args->n;
         f32 *out = args->out + begin * stride + (i64)w * args->c;
         for (i64 i = begin; i < end; i++, out += stride) {
             if (nbr[i] >= 0)
-                memcpy(out, args->in + (i64)nbr[i] * args->c, bytes);
+                memcpy(out, args->in + nbr[i] * in_stride, bytes);
             else
                 memset(out, 0, bytes);
         }
     }
-    f32 *out = args->out + begin * stride;
-    op->loops->activate(args->activation, out, out, (end - begin) * stride);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * stride, end - begin, stride, (i32)wide});
 }
 
 void vx_cpu_row_gather(struct vx_cpu *cpu, const struct vx_row_gather_args *args)
@@ -62,13 +66,19 @@ static void pool_task(void *context, i64 begin, i64 end)
     const struct vx_op *op = context;
     const struct vx_pool_args *args = op->args;
     i32 rows[VX_KERNEL_OFFSETS_MAX], offsets[VX_KERNEL_OFFSETS_MAX];
-    struct vx_gathered gathered = {.c = args->c, .rows = rows, .in = args->in};
+    const i64 stride = args->out_stride ? args->out_stride : args->c;
+    struct vx_gathered gathered = {.c = args->c,
+                                   .rows = rows,
+                                   .in = args->in,
+                                   .stride = args->in_stride ? args->in_stride : args->c};
+    VX_ASSERT(stride >= args->c && gathered.stride >= args->c);
     for (i64 i = begin; i < end; i++) {
         gathered.count = vx_gather_list(args->nbr + i, args->n, args->v, rows, offsets);
-        op->loops->pool(args->mode, &gathered, args->out + i * args->c);
+        op->loops->pool(args->mode, &gathered, args->out + i * stride);
     }
-    f32 *out = args->out + begin * args->c;
-    op->loops->activate(args->activation, out, out, (end - begin) * args->c);
+    vx_rows_activate(
+        op->loops, args->activation,
+        &(struct vx_rows){args->out + begin * stride, end - begin, stride, args->c});
 }
 
 void vx_cpu_pool(struct vx_cpu *cpu, const struct vx_pool_args *args)

@@ -58,6 +58,11 @@ vx_status vx_job_place(struct vx_job *job, i32 stage)
     for (i32 i = 0; i < network->outputs_count; i++)
         if (item->outputs[i] && vx_job_output_is_plain(plan, i))
             job->tensors[plan->outputs[i]] = item->outputs[i];
+    for (i32 i = 0; i < plan->tensors_count; i++) {
+        const struct vx_plan_part *part = &plan->parts[i];
+        if (part->whole && plan->sets[plan->tensor_sets[i]].stage <= stage)
+            job->tensors[i] = job->tensors[part->whole] + part->column;
+    }
     job->feats = job->tensors[0];
     if (item->feats && item->feats_dtype == VX_DTYPE_F32) job->feats = item->feats;
     return VX_OK;

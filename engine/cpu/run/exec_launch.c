@@ -13,6 +13,18 @@ static const f32 *job_input(const struct vx_job *job, const struct vx_launch *la
     return tensor ? job->tensors[tensor] : job->feats;
 }
 
+/* Elements from a row of an input to the next. */
+static i32 job_stride(const struct vx_job *job, const struct vx_launch *launch, i32 index)
+{
+    return vx_plan_stride(job->plan, launch->inputs[index]);
+}
+
+/* And of the result. */
+static i32 job_stride_out(const struct vx_job *job, const struct vx_launch *launch)
+{
+    return vx_plan_stride(job->plan, launch->output);
+}
+
 static void launch_conv(const struct vx_job *job, const struct vx_launch *launch,
                         const struct vx_node_weights *weights)
 {
@@ -33,6 +45,8 @@ static void launch_conv(const struct vx_job *job, const struct vx_launch *launch
         .bias = weights->bias,
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
+        .in_stride = job_stride(job, launch, 0),
+        .out_stride = job_stride_out(job, launch),
     };
     vx_cpu_conv(job->exec->cpu, &args);
 }
@@ -49,6 +63,8 @@ static void launch_linear(const struct vx_job *job, const struct vx_launch *laun
         .bias = weights->bias,
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
+        .in_stride = job_stride(job, launch, 0),
+        .out_stride = job_stride_out(job, launch),
     };
     vx_cpu_linear(job->exec->cpu, &args);
 }
@@ -64,6 +80,8 @@ static void launch_batch_norm(const struct vx_job *job, const struct vx_launch *
         .shift = weights->bias,
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
+        .in_stride = job_stride(job, launch, 0),
+        .out_stride = job_stride_out(job, launch),
     };
     vx_cpu_batch_norm(job->exec->cpu, &args);
 }
@@ -80,6 +98,8 @@ static void launch_layer_norm(const struct vx_job *job, const struct vx_launch *
         .bias = weights->bias,
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
+        .in_stride = job_stride(job, launch, 0),
+        .out_stride = job_stride_out(job, launch),
     };
     vx_cpu_layer_norm(job->exec->cpu, &args);
 }
@@ -106,6 +126,9 @@ static void launch_pair(const struct vx_job *job, const struct vx_launch *launch
         .b = job_input(job, launch, 1),
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
+        .a_stride = job_stride(job, launch, 0),
+        .b_stride = job_stride(job, launch, 1),
+        .out_stride = job_stride_out(job, launch),
     };
     pair(job->exec->cpu, &args);
 }
@@ -118,9 +141,12 @@ static void launch_concat(const struct vx_job *job, const struct vx_launch *laun
         .inputs_count = node->inputs_count,
         .out = job->tensors[launch->output],
     };
+    if (!vx_plan_copies(job->plan, launch)) return;
     for (i32 i = 0; i < node->inputs_count; i++) {
-        args.inputs[i].data = job_input(job, launch, i);
+        if (!vx_plan_in_place(job->plan, launch, i))
+            args.inputs[i].data = job_input(job, launch, i);
         args.inputs[i].c = vx_plan_channels(job->plan, launch->inputs[i]);
+        args.inputs[i].stride = job_stride(job, launch, i);
     }
     vx_cpu_concat(job->exec->cpu, &args);
 }
@@ -138,6 +164,9 @@ static void launch_gather(const struct vx_job *job, const struct vx_launch *laun
         .in = job_input(job, launch, 0),
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
+        .in_stride =
+            launch->op == VX_OP_CHANNEL_TO_SPACE ? 0 : job_stride(job, launch, 0),
+        .out_stride = job_stride_out(job, launch),
     };
     VX_ASSERT(map->n == job->rows[launch->set]);
     memcpy(args.kernel, map->key.kernel, sizeof args.kernel);
@@ -215,6 +244,8 @@ static void launch_pool(const struct vx_job *job, const struct vx_launch *launch
         .in = job_input(job, launch, 0),
         .activation = pool_activation(launch->node, mode),
         .out = job->tensors[launch->output],
+        .in_stride = job_stride(job, launch, 0),
+        .out_stride = job_stride_out(job, launch),
     };
     VX_ASSERT(map->n == job->rows[launch->set]);
     vx_cpu_pool(job->exec->cpu, &args);

@@ -131,7 +131,8 @@ void vx_conv_args_make(const struct vx_gpu_queue *device,
                        const struct vx_conv_operands *operands,
                        struct vx_conv_device_args *args);
 /* The map must have been built with vx_conv_groups and vx_conv_sorted
- * of the algorithm. */
+ * of the algorithm.  Its order may leave rows out: -1 in their places, whose block masks have
+ * no offset but those of other rows.  What is not in the order is not written. */
 VX_MUST_USE vx_status vx_conv_launch(const struct vx_gpu_queue *device,
                                      const struct vx_conv_problem *problem,
                                      const struct vx_conv_choice *choice,

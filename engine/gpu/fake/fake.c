@@ -196,7 +196,8 @@ static int fake_device_attribute(int *value, int attribute, int device)
 {
     const struct vx_caps *caps = vx_arch_caps("fake");
     const int values[VX_ATTRIBUTES_COUNT] = {
-        [VX_ATTRIBUTE_PROCESSORS] = caps->processors,
+        [VX_ATTRIBUTE_PROCESSORS] =
+            fake.settings.processors ? fake.settings.processors : caps->processors,
         [VX_ATTRIBUTE_MAJOR] = caps->arch / 10,
         [VX_ATTRIBUTE_MINOR] = caps->arch % 10,
         [VX_ATTRIBUTE_SHARED_BLOCK] = caps->shared_block,

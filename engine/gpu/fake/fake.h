@@ -18,6 +18,7 @@
 
 struct vx_fake_settings {
     size_t memory_bytes; /* of the device; 0 = as vx_arch_caps("fake") says */
+    i32 processors;      /* likewise */
     i64 fail_call;       /* this driver call returns fail_code; 0 = none */
     int fail_code;       /* the vendor's number: 2 out of memory, 700 illegal address */
     i64 fail_count;      /* so many calls fail, from fail_call on; 0 = one */

@@ -6,6 +6,7 @@
 #include "engine/gpu/geometry/ranks.h"
 #include "engine/gpu/geometry/top.h"
 #include "engine/gpu/model/model_dense.h"
+#include "engine/gpu/model/model_live.h"
 #include "engine/gpu/model/model_mlp.h"
 #include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/model_points.h"
@@ -35,7 +36,7 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
         .kernel = {1, 1, 1},
         .v = 1,
         .ci = vx_channels_padded(vx_node_channels_in(at->node)),
-        .co = vx_channels_padded(layer->channels),
+        .co = vx_channels_padded(layer->channels / vx_node_panels(at->node)),
         .type = choices->type,
         .strides = {.in = vx_plan_stride(choices->plan, at->inputs[0]),
                     .out = vx_plan_stride(choices->plan, at->output)},
@@ -212,7 +213,7 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
         places->sorted_of[launch] =
             places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm), places);
-    return vx_conv_workspace(&problem, choice);
+    return vx_gpu_conv_bytes(choices, launch, &problem, choice);
 }
 
 /* The most that a launch needs with so many rows or fewer; adds all sorted maps. */
@@ -230,7 +231,7 @@ static size_t places_launch_most(const struct vx_gpu_choices *choices, i32 launc
         if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
             (void)places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm),
                                 places);
-        size_t wanted = vx_conv_workspace(&problem, choice);
+        size_t wanted = vx_gpu_conv_bytes(choices, launch, &problem, choice);
         if (wanted > most) most = wanted;
     }
     return most;

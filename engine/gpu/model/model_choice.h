@@ -110,6 +110,7 @@ void vx_gpu_choices_close(struct vx_gpu_choices **choices);
 void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX]);
 /* True for what vx_conv_launch computes: a dense convolution or a linear layer. */
 bool vx_gpu_is_conv(const struct vx_launch *launch);
+/* With children that are computed apart (model_live.h): that of one child's channels. */
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem);
 /* The choice for a convolution or linear layer and N rows of its set. */

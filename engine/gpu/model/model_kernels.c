@@ -6,6 +6,7 @@
 #include "engine/gpu/geometry/occupancy.h"
 #include "engine/gpu/geometry/ranks.h"
 #include "engine/gpu/model/model_dense.h"
+#include "engine/gpu/model/model_live.h"
 #include "engine/gpu/model/model_mlp.h"
 
 static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
@@ -126,6 +127,9 @@ static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
     vx_gpu_problem_make(choices, launch, n, &problem);
     i32 count = vx_conv_kernels(&problem, vx_gpu_choice_get(choices, launch, n), kernels);
     VX_ASSERT(count <= VX_CONV_KERNELS_MAX);
+    for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
+    if (!choices->plan->launches[launch].node->live) return VX_OK;
+    count = vx_gpu_live_kernels(choices->type, kernels, VX_CONV_KERNELS_MAX);
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
     return VX_OK;
 }

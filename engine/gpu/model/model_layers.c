@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/check.h"
+#include "engine/gpu/model/model_live.h"
 #include "engine/gpu/model/model_mlp.h"
 #include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/model_parts.h"
@@ -57,6 +58,8 @@ static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
     struct vx_conv_operands operands;
     vx_gpu_problem_make(forward->choices, index, rows_of(forward, index), &problem);
     vx_gpu_conv_operands(forward, index, &operands);
+    if (forward->choices->plan->launches[index].node->live)
+        return vx_gpu_live_launch(forward, index, &problem, &operands, why);
     return vx_conv_launch(&forward->queue, &problem,
                           vx_gpu_choice_get(forward->choices, index, problem.n),
                           &operands, why);

@@ -53,6 +53,7 @@ static i32 run_count(const struct vx_gpu_choices *choices, i32 launch,
     if (!is_linear(plan, up) || !is_linear(plan, up + 1)) return 1;
     if (norm && !read_by(plan, launch, up)) return 1;
     if (plan->launches[up].node->residual || !read_by(plan, up, up + 1)) return 1;
+    if (plan->launches[up + 1].node->live) return 1; /* some channels of some rows */
     if (plan->launches[launch].node->stage != plan->launches[up + 1].node->stage)
         return 1;
     const struct vx_tile *tile = tile_of(plan, up);

@@ -34,6 +34,7 @@ struct vx_gpu_weights {
 struct shape {
     const struct vx_layer *layer;
     i32 v, ci, co;       /* without padding, as in the f32 weights */
+    i32 panels;          /* parts of co, one behind the other: (panels, v, rows, co) */
     i32 rows;            /* of one offset: ci, padded unless there are groups */
     size_t weight, bias; /* bytes; 0 = none */
 };
@@ -43,7 +44,8 @@ static struct shape shape_of(const struct vx_node *node,
 {
     const struct vx_layer *layer = node->layer;
     size_t co = (size_t)vx_channels_padded(layer->channels);
-    struct shape shape = {.layer = layer, .v = 1, .co = layer->channels};
+    struct shape shape = {
+        .layer = layer, .v = 1, .co = layer->channels, .panels = vx_node_panels(node)};
     if (weights->bias) shape.bias = co * sizeof(f32);
     if (!weights->weight) return shape;
     shape.weight = co * sizeof(f32);
@@ -75,9 +77,9 @@ static void places_make(struct vx_gpu_weights *made, const struct vx_weights *we
         made->places[i].bias = place_next(&made->bytes, shape.bias);
         made->places[i].tiled = NONE;
         if (!shape.ci || shape.layer->groups > 1) continue;
-        made->places[i].v = shape.v;
+        made->places[i].v = shape.panels * shape.v;
         made->places[i].ci = shape.rows;
-        made->places[i].co = vx_channels_padded(shape.co);
+        made->places[i].co = vx_channels_padded(shape.co / shape.panels);
     }
     made->plain_bytes = made->bytes;
 }
@@ -133,9 +135,11 @@ static vx_status weight_fill(const struct vx_gpu_weights *made, const struct sha
                              const f32 *from, struct vx_why *why, u8 *to)
 {
     const struct vx_loops *loops = vx_loops_pick();
+    const i32 part = shape->co / shape->panels;
     size_t row_bytes =
-        (size_t)vx_channels_padded(shape->co) * (size_t)vx_number_bytes(made->type);
+        (size_t)vx_channels_padded(part) * (size_t)vx_number_bytes(made->type);
     size_t padding = (size_t)(shape->rows - shape->ci) * row_bytes;
+    size_t panel_bytes = (size_t)shape->v * (size_t)shape->rows * row_bytes;
     for (i32 v = 0; v < shape->v; v++, to += padding)
         for (i32 ci = 0; ci < shape->ci; ci++, to += row_bytes, from += shape->co) {
             const f32 *bad = row_beyond(from, shape->co, type_beyond(made->type));
@@ -147,7 +151,9 @@ static vx_status weight_fill(const struct vx_gpu_weights *made, const struct sha
                 made->type == VX_NUMBER_F16 && isfinite(*bad)
                     ? " (at most 65504); set \"precision\" to \"bf16\" or \"tf32\""
                     : "");
-            row_convert(loops, made->type, from, to, shape->co);
+            for (i32 p = 0; p < shape->panels; p++)
+                row_convert(loops, made->type, from + p * part,
+                            to + (size_t)p * panel_bytes, part);
         }
     return VX_OK;
 }

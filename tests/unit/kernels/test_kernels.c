@@ -189,8 +189,8 @@ START_TEST(test_conv_by_hand)
     static const f32 weight[] = {1, 0, 0, 1, 10, 0, 0, 10, 100, 0, 0, 100};
     static const f32 bias[] = {0.5f, -1000};
     f32 out[4];
-    struct vx_conv_args args = {2,  3, 2, 2, 0, nbr, in, weight, bias, VX_ACTIVATION_NONE,
-                                out};
+    struct vx_conv_args args = {
+        2, 3, 2, 2, 0, nbr, in, weight, bias, VX_ACTIVATION_NONE, out, 0, 0};
     vx_conv_explicit_ref(&args);
     /* row 0: itself 10 x and row 1 100 x; row 1: row 0 1 x and itself 10 x */
     static const f32 expected[] = {310.5f, -580, 31.5f, -958};
@@ -204,10 +204,10 @@ START_TEST(test_conv_by_hand)
     static const i32 self[] = {0, 1};
     f32 linear_out[4];
     args = (struct vx_conv_args){
-        2, 1, 2, 2, 0, self, in, weight + 2, bias, VX_ACTIVATION_SILU, out};
+        2, 1, 2, 2, 0, self, in, weight + 2, bias, VX_ACTIVATION_SILU, out, 0, 0};
     vx_conv_explicit_ref(&args);
     const struct vx_linear_args linear = {
-        2, 2, 2, in, weight + 2, bias, VX_ACTIVATION_SILU, linear_out};
+        2, 2, 2, in, weight + 2, bias, VX_ACTIVATION_SILU, linear_out, 0, 0};
     vx_linear_ref(&linear);
     ck_assert_mem_eq(out, linear_out, sizeof out);
 }
@@ -219,14 +219,14 @@ START_TEST(test_norms_by_hand)
     static const f32 scale[] = {2, -1};
     static const f32 shift[] = {0.5f, 4};
     f32 out[4];
-    const struct vx_batch_norm_args batch = {2,  2, in, scale, shift, VX_ACTIVATION_RELU,
-                                             out};
+    const struct vx_batch_norm_args batch = {2,   2, in, scale, shift, VX_ACTIVATION_RELU,
+                                             out, 0, 0};
     vx_batch_norm_ref(&batch);
     static const f32 batch_expected[] = {2.5f, 1, 0, 0};
     ck_assert_mem_eq(out, batch_expected, sizeof out);
     /* Rows (1, 3) and (-1, 5) have deviations 1 and 3 around 2: both become (-1, 1). */
     const struct vx_layer_norm_args layer = {
-        2, 2, 0, in, scale, shift, VX_ACTIVATION_NONE, out};
+        2, 2, 0, in, scale, shift, VX_ACTIVATION_NONE, out, 0, 0};
     vx_layer_norm_ref(&layer);
     static const f32 layer_expected[] = {-1.5f, 3, -1.5f, 3};
     ck_assert_mem_eq(out, layer_expected, sizeof out);
@@ -238,12 +238,12 @@ START_TEST(test_elementwise_by_hand)
     static const f32 a[] = {1, 2, 3, 4};
     static const f32 b[] = {-1, -3, 5, 0.5f};
     f32 out[6];
-    const struct vx_pair_args add = {2, 2, a, b, VX_ACTIVATION_RELU, out};
+    const struct vx_pair_args add = {2, 2, a, b, VX_ACTIVATION_RELU, out, 0, 0, 0};
     vx_add_ref(&add);
     static const f32 sums[] = {0, 0, 8, 4.5f};
     ck_assert_mem_eq(out, sums, sizeof sums);
     const struct vx_concat_args concat = {
-        .n = 2, .inputs = {{a, 1}, {b, 2}}, .inputs_count = 2, .out = out};
+        .n = 2, .inputs = {{a, 1, 0}, {b, 2, 0}}, .inputs_count = 2, .out = out};
     vx_concat_ref(&concat);
     static const f32 joined[] = {1, -1, -3, 2, 5, 0.5f};
     ck_assert_mem_eq(out, joined, sizeof joined);

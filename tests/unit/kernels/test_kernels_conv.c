@@ -111,7 +111,7 @@ START_TEST(test_explicit)
     out[s.n * s.co] = -77;
     const struct vx_conv_args args = {
         s.n,        s.v, s.ci, s.co, 0, turned, in, weight, _i & 2 ? bias : NULL,
-        activation, out};
+        activation, out, 0,    0};
     vx_conv_explicit_ref(&args);
     for (i32 e = 0; e < s.n * s.co; e++) {
         i32 sum = sum_of(&layer, e / s.co, e % s.co, 0, s.v);
@@ -137,7 +137,7 @@ START_TEST(test_linear)
     f32 *bias = tensor(layer.bias, s.co, VX_NUMBER_F32);
     f32 out[11 * 3];
     const struct vx_linear_args args = {
-        s.n, s.ci, s.co, in, weight, _i & 1 ? bias : NULL, VX_ACTIVATION_RELU, out};
+        s.n, s.ci, s.co, in, weight, _i & 1 ? bias : NULL, VX_ACTIVATION_RELU, out, 0, 0};
     vx_linear_ref(&args);
     for (i32 i = 0; i < s.n; i++)
         for (i32 o = 0; o < s.co; o++) {
@@ -161,10 +161,10 @@ START_TEST(test_sums_in_double)
     static const f32 bias[] = {0x1p-20f};
     f32 out[1];
     vx_conv_explicit_ref(&(struct vx_conv_args){1, 1, 3, 1, 0, nbr, in, weight, bias,
-                                                VX_ACTIVATION_NONE, out});
+                                                VX_ACTIVATION_NONE, out, 0, 0});
     ck_assert_double_eq((f64)out[0], 1 + 0x1p-20);
-    vx_linear_ref(
-        &(struct vx_linear_args){1, 3, 1, in, weight, bias, VX_ACTIVATION_NONE, out});
+    vx_linear_ref(&(struct vx_linear_args){1, 3, 1, in, weight, bias, VX_ACTIVATION_NONE,
+                                           out, 0, 0});
     ck_assert_double_eq((f64)out[0], 1 + 0x1p-20);
 }
 END_TEST
@@ -177,12 +177,12 @@ START_TEST(test_not_finite)
     static const f32 in[] = {1, 2}, weight[] = {(f32)INFINITY, 3}; /* row 0: 1 * 3 */
     f32 out[2];
     vx_conv_explicit_ref(&(struct vx_conv_args){2, 2, 1, 1, 0, nbr, in, weight, NULL,
-                                                VX_ACTIVATION_NONE, out});
+                                                VX_ACTIVATION_NONE, out, 0, 0});
     ck_assert_double_eq((f64)out[0], 3);
     ck_assert(isinf(out[1]) && out[1] > 0);
     static const f32 none[] = {NAN, -2};
     vx_conv_explicit_ref(&(struct vx_conv_args){2, 2, 1, 1, 0, nbr, none, weight, NULL,
-                                                VX_ACTIVATION_RELU, out});
+                                                VX_ACTIVATION_RELU, out, 0, 0});
     ck_assert(isnan(out[0]));
     ck_assert_double_eq((f64)out[1], 0);
 }

@@ -255,7 +255,8 @@ START_TEST(test_add)
     /* The CPU's: 1 and half a step of it are summed before they are rounded. */
     static const f32 one[] = {1, 0x1p24f}, tiny[] = {0x1p-23f, 3};
     f32 sums[2];
-    vx_add_ref(&(struct vx_pair_args){1, 2, one, tiny, VX_ACTIVATION_NONE, sums});
+    vx_add_ref(
+        &(struct vx_pair_args){1, 2, one, tiny, VX_ACTIVATION_NONE, sums, 0, 0, 0});
     ck_assert_double_eq((f64)sums[0], 1 + 0x1p-23);
     ck_assert_double_eq((f64)sums[1],
                         0x1p24 + 4); /* 2^24 + 3 lies between: to the even */
@@ -278,7 +279,7 @@ START_TEST(test_concat)
             if (e % padded[k] >= channels[k]) vx_number_ref_write(data, type, e, NAN);
         args.inputs[k] = (struct vx_concat_device_input){data, channels[k], padded[k]};
         wide.inputs[k] = (struct vx_concat_input){
-            tensor(n * channels[k], VX_NUMBER_F32, k), channels[k]};
+            tensor(n * channels[k], VX_NUMBER_F32, k), channels[k], 0};
     }
     run("concat", &args, type);
     vx_concat_ref(&wide);
@@ -319,8 +320,8 @@ START_TEST(test_batch_norm)
                    curve(VX_ACTIVATION_RELU,
                          value_at(e, 4) * (f64)scale[e % cp] + (f64)shift[e % cp]));
     ck_assert(isnan(vx_number_ref_read(in, type, n * cp)));
-    vx_batch_norm_ref(
-        &(struct vx_batch_norm_args){n, c, wide, scale, shift, VX_ACTIVATION_SILU, wide});
+    vx_batch_norm_ref(&(struct vx_batch_norm_args){n, c, wide, scale, shift,
+                                                   VX_ACTIVATION_SILU, wide, 0, 0});
     for (i64 e = 0; e < n * c; e++)
         check_near(wide, VX_NUMBER_F32, e,
                    curve(VX_ACTIVATION_SILU,
@@ -371,7 +372,7 @@ START_TEST(test_layer_norm)
         }
         run("layer_norm", &args, type);
         vx_layer_norm_ref(&(struct vx_layer_norm_args){
-            n, c, eps, wide, args.weight, args.bias, VX_ACTIVATION_RELU, wide});
+            n, c, eps, wide, args.weight, args.bias, VX_ACTIVATION_RELU, wide, 0, 0});
         for (i32 e = 0; e < n * cp; e++) {
             const i32 k = e % cp;
             f64 y = k < c ? layer_norm_at(rows + e / cp * c, c, k, (f64)eps) : 0;

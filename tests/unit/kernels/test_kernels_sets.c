@@ -98,7 +98,7 @@ START_TEST(test_pool_by_hand)
     };
     f32 out[8];
     vx_pool_ref(&(struct vx_pool_args){4, 3, 2, cases[_i].mode, pool_nbr, pool_in,
-                                       cases[_i].activation, out});
+                                       cases[_i].activation, out, 0, 0});
     for (i32 e = 0; e < 8; e++) {
         if (isnan(cases[_i].expected[e]))
             ck_assert(isnan(out[e]));
@@ -115,7 +115,7 @@ START_TEST(test_max_of_nan)
     f32 in[3] = {-5, 7, 3};
     f32 out;
     in[_i] = NAN;
-    vx_pool_ref(&(struct vx_pool_args){1, 3, 1, VX_POOL_MAX, nbr, in, NONE, &out});
+    vx_pool_ref(&(struct vx_pool_args){1, 3, 1, VX_POOL_MAX, nbr, in, NONE, &out, 0, 0});
     ck_assert(isnan(out));
     const i64 starts[] = {0, 3};
     vx_global_pool_ref(
@@ -271,7 +271,7 @@ START_TEST(test_mul_and_affine_by_hand)
     static const f32 a[] = {1, -2, 3, 4}, b[] = {5, 6, -7, 0.5f};
     static const f32 products[] = {5, 0, 0, 2}, lines[] = {3, -3, 7, 9};
     f32 out[4];
-    vx_mul_ref(&(struct vx_pair_args){2, 2, a, b, VX_ACTIVATION_RELU, out});
+    vx_mul_ref(&(struct vx_pair_args){2, 2, a, b, VX_ACTIVATION_RELU, out, 0, 0, 0});
     ck_assert_mem_eq(out, products, sizeof out);
     vx_affine_ref(&(struct vx_affine_args){2, 2, 2, 1, a, NONE, out});
     ck_assert_mem_eq(out, lines, sizeof out);
@@ -288,12 +288,12 @@ START_TEST(test_groups_by_hand)
     static const f32 expected[] = {5 * 1 + 6 * 2 + 1 * 3 + 2 * 4 + 0.5f,
                                    7 * 10 + 8 * 20 + 3 * 30 + 4 * 40 - 1};
     f32 out[4];
-    struct vx_conv_args args = {1, 3, 4, 2, 2, nbr, in, weight, bias, NONE, out};
+    struct vx_conv_args args = {1, 3, 4, 2, 2, nbr, in, weight, bias, NONE, out, 0, 0};
     vx_conv_explicit_ref(&args);
     ck_assert_mem_eq(out, expected, sizeof expected);
     static const f32 each[] = {5 * 1 + 1 * 3, 6 * 10 + 2 * 30, 7 * 2 + 3 * 4,
                                8 * 20 + 4 * 40};
-    args = (struct vx_conv_args){1, 3, 4, 4, 4, nbr, in, weight, NULL, NONE, out};
+    args = (struct vx_conv_args){1, 3, 4, 4, 4, nbr, in, weight, NULL, NONE, out, 0, 0};
     vx_conv_explicit_ref(&args);
     ck_assert_mem_eq(out, each, sizeof each);
 }
@@ -319,10 +319,11 @@ START_TEST(test_groups_are_blocks)
                        ? weight[(v * depth + ci % depth) * CO + o]
                        : 0;
     }
-    struct vx_conv_args args = {N, V, CI, CO, 0, nbr, in, dense, NULL, NONE, expected};
+    struct vx_conv_args args = {N,     V,    CI,   CO,       0, nbr, in,
+                                dense, NULL, NONE, expected, 0, 0};
     vx_conv_explicit_ref(&args);
-    args =
-        (struct vx_conv_args){N, V, CI, CO, counts[_i], nbr, in, weight, NULL, NONE, out};
+    args = (struct vx_conv_args){N,      V,    CI,   CO,  counts[_i], nbr, in,
+                                 weight, NULL, NONE, out, 0,          0};
     vx_conv_explicit_ref(&args);
     ck_assert_mem_eq(out, expected, sizeof out);
 }

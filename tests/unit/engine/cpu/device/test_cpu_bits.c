@@ -117,14 +117,14 @@ static f32 *run(struct vx_cpu *cpu, const struct operation *op, const struct set
                                       .bias = bias,
                                       .activation = op->activation,
                                       .out = out};
-    const struct vx_linear_args linear = {n,  ci, co, in, weight, bias, op->activation,
-                                          out};
-    const struct vx_batch_norm_args batch = {n,  ci, in, weight, bias, op->activation,
-                                             out};
-    const struct vx_layer_norm_args layer = {n,      ci,   1e-5f,          in,
-                                             weight, bias, op->activation, out};
+    const struct vx_linear_args linear = {n,   ci, co, in, weight, bias, op->activation,
+                                          out, 0,  0};
+    const struct vx_batch_norm_args batch = {n,   ci, in, weight, bias, op->activation,
+                                             out, 0,  0};
+    const struct vx_layer_norm_args layer = {
+        n, ci, 1e-5f, in, weight, bias, op->activation, out, 0, 0};
     const struct vx_activation_args activation = {n, ci, op->activation, in, out};
-    const struct vx_pair_args add = {n, ci, in, in, op->activation, out};
+    const struct vx_pair_args add = {n, ci, in, in, op->activation, out, 0, 0, 0};
     switch (op->kind) {
     case CONV: run_conv(cpu, set, &conv); break;
     case LINEAR: vx_cpu_linear(cpu, &linear); break;

@@ -208,7 +208,8 @@ static void check_linear(struct vx_cpu *cpu, const struct conv_case *c)
     for (int r = 0; r < 4; r++) results[r] = floats(c->n * c->co);
     memset(results[0], 0xff, (size_t)(c->n * c->co) * sizeof(f32));
     struct vx_linear_args args = {
-        c->n, c->ci, c->co, in, weight, c->bias ? bias : NULL, c->activation, results[0]};
+        c->n,          c->ci,      c->co, in, weight, c->bias ? bias : NULL,
+        c->activation, results[0], 0,     0};
     vx_cpu_linear(cpu, &args);
     args.out = results[1];
     vx_linear_ref(&args);
@@ -258,7 +259,7 @@ static void check_norms(struct vx_cpu *cpu, i64 n, i32 c, enum vx_activation act
     f32 *expected = floats(count);
     f32 *before = floats(count);
     f32 *size = floats(count);
-    struct vx_batch_norm_args batch = {n, c, in, scale, shift, activation, out};
+    struct vx_batch_norm_args batch = {n, c, in, scale, shift, activation, out, 0, 0};
     vx_cpu_batch_norm(cpu, &batch);
     batch.out = expected;
     vx_batch_norm_ref(&batch);
@@ -325,8 +326,8 @@ START_TEST(test_layer_norm_of_large_mean)
     f32 in[64], out[64], expected[64];
     struct voxels_random random = {12};
     for (int e = 0; e < 64; e++) in[e] = 1000.0f + voxels_unit(&random);
-    struct vx_layer_norm_args args = {1,  64, 1e-5f, in, NULL, NULL, VX_ACTIVATION_NONE,
-                                      out};
+    struct vx_layer_norm_args args = {1,   64, 1e-5f, in, NULL, NULL, VX_ACTIVATION_NONE,
+                                      out, 0,  0};
     struct vx_cpu *cpu;
     for (i32 i = 0; cpu_case_open(i, 1, &cpu); i++) {
         args.out = out;
@@ -348,23 +349,25 @@ static void check_add_and_concat(struct vx_cpu *cpu, i64 n, i32 c)
     f32 *b = random_floats(11, n * c);
     f32 *out = floats(n * c * 2 + n);
     f32 *expected = floats(n * c * 2 + n);
-    struct vx_pair_args add = {n, c, a, b, VX_ACTIVATION_RELU, out};
+    struct vx_pair_args add = {n, c, a, b, VX_ACTIVATION_RELU, out, 0, 0, 0};
     vx_cpu_add(cpu, &add);
     add.out = expected;
     vx_add_ref(&add);
     /* One rounding on both sides. */
     ck_assert_mem_eq(out, expected, (size_t)(n * c) * sizeof *out);
-    struct vx_concat_args concat = {
-        .n = n, .inputs = {{a, c}, {b, 1}, {b, c}}, .inputs_count = 3, .out = out};
+    struct vx_concat_args concat = {.n = n,
+                                    .inputs = {{a, c, 0}, {b, 1, 0}, {b, c, 0}},
+                                    .inputs_count = 3,
+                                    .out = out};
     vx_cpu_concat(cpu, &concat);
     concat.out = expected;
     vx_concat_ref(&concat);
     ck_assert_mem_eq(out, expected, (size_t)(n * (2 * c + 1)) * sizeof *out);
     /* In place: out may be an input of add. */
     memcpy(out, a, (size_t)(n * c) * sizeof *out);
-    add = (struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out};
+    add = (struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out, 0, 0, 0};
     vx_cpu_add(cpu, &add);
-    add = (struct vx_pair_args){n, c, a, b, VX_ACTIVATION_NONE, expected};
+    add = (struct vx_pair_args){n, c, a, b, VX_ACTIVATION_NONE, expected, 0, 0, 0};
     vx_add_ref(&add);
     ck_assert_mem_eq(out, expected, (size_t)(n * c) * sizeof *out);
     vx_free(a);

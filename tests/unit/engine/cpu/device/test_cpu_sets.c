@@ -186,8 +186,8 @@ static void check_pool(struct vx_cpu *cpu, i64 n, i32 c, i32 v)
     for (int r = 0; r < 4; r++) results[r] = floats(n * c);
     for (int mode = VX_POOL_MAX; mode <= VX_POOL_SUM; mode++) {
         enum vx_activation activation = activations[(n + c + mode) % 5];
-        struct vx_pool_args args = {n,   v,  c,          (enum vx_pool_mode)mode,
-                                    nbr, in, activation, results[0]};
+        struct vx_pool_args args = {
+            n, v, c, (enum vx_pool_mode)mode, nbr, in, activation, results[0], 0, 0};
         vx_cpu_pool(cpu, &args);
         args.out = results[1];
         vx_pool_ref(&args);
@@ -287,7 +287,9 @@ static void check_conv(struct vx_cpu *cpu, const struct conv_case *c)
                                 weight,
                                 c->bias ? bias : NULL,
                                 c->activation,
-                                results[0]};
+                                results[0],
+                                0,
+                                0};
     vx_cpu_conv(cpu, &args);
     args.out = results[1];
     vx_conv_explicit_ref(&args);
@@ -338,7 +340,7 @@ START_TEST(test_groups_of_nan)
     }
     for (i32 i = 0; cpu_case_open(i, 1, &cpu); i++) {
         vx_cpu_conv(cpu, &(struct vx_conv_args){N, 1, C, C, counts[_i], nbr, in, weight,
-                                                NULL, VX_ACTIVATION_NONE, out});
+                                                NULL, VX_ACTIVATION_NONE, out, 0, 0});
         for (i32 e = 0; e < N * C; e++)
             if (isnan(out[e]) != (e % C / width == 1 && nbr[e / C] >= 0))
                 ck_abort_msg("groups %d: element %d: %g", counts[_i], e, (f64)out[e]);
@@ -354,12 +356,13 @@ static void check_mul_and_affine(struct vx_cpu *cpu, i64 n, i32 c)
 {
     f32 *a = random_floats(10, n * c), *b = random_floats(11, n * c);
     f32 *out = floats(n * c), *expected = floats(n * c), *size = floats(n * c);
-    vx_cpu_mul(cpu, &(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_RELU, out});
-    vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_RELU, expected});
+    vx_cpu_mul(cpu, &(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_RELU, out, 0, 0, 0});
+    vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_RELU, expected, 0, 0, 0});
     check_same("mul", out, expected, n * c);
     memcpy(out, a, (size_t)(n * c) * sizeof *out); /* in place */
-    vx_cpu_mul(cpu, &(struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out});
-    vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_NONE, expected});
+    vx_cpu_mul(cpu,
+               &(struct vx_pair_args){n, c, b, out, VX_ACTIVATION_NONE, out, 0, 0, 0});
+    vx_mul_ref(&(struct vx_pair_args){n, c, a, b, VX_ACTIVATION_NONE, expected, 0, 0, 0});
     check_same("mul", out, expected, n * c);
     struct vx_affine_args args = {n, c, -1.7f, 0.3f, a, VX_ACTIVATION_NONE, out};
     vx_cpu_affine(cpu, &args);

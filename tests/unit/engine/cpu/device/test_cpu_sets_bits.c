@@ -143,11 +143,12 @@ static void run_map(struct vx_cpu *cpu, const struct operation *op,
     case CONV:
         vx_cpu_conv(cpu, &(struct vx_conv_args){n, v, ci, co, op->detail, sets->nbr, in,
                                                 weight, weight + weights, op->activation,
-                                                out});
+                                                out, 0, 0});
         break;
     case POOL:
-        vx_cpu_pool(cpu, &(struct vx_pool_args){n, v, ci, (enum vx_pool_mode)op->detail,
-                                                sets->nbr, in, op->activation, out});
+        vx_cpu_pool(cpu,
+                    &(struct vx_pool_args){n, v, ci, (enum vx_pool_mode)op->detail,
+                                           sets->nbr, in, op->activation, out, 0, 0});
         break;
     default: vx_cpu_row_gather(cpu, &gather); run_rows(cpu, op, n, gathered, out);
     }

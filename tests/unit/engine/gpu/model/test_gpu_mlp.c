@@ -35,7 +35,7 @@ static struct network made;
 
 static void network_open(const char *json, enum vx_number type, const char *arch)
 {
-    const struct vx_fuse_options fuse = {true, true, true, true};
+    const struct vx_fuse_options fuse = {true, true, true, true, true};
     const struct vx_plan_options options = vx_plan_gpu(vx_number_bytes(type));
     const struct vx_network_text text = {json, strlen(json), "mlp"};
     const struct vx_pick pick = {.caps = vx_arch_caps(arch)};

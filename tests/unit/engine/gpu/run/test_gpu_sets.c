@@ -191,7 +191,7 @@ START_TEST(bounds_are_enough)
 {
     static u8 block[VX_NETWORK_ARENA_BYTES];
     static struct vx_gpu_places places;
-    const struct vx_fuse_options fuse = {true, true, true, true};
+    const struct vx_fuse_options fuse = {true, true, true, true, true};
     const struct vx_plan_options options = vx_plan_gpu(2);
     const struct vx_network_text text = {WIDE, strlen(WIDE), "wide"};
     const struct vx_pick pick = {.caps = vx_arch_caps("sm_90a")};
