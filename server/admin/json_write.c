@@ -41,7 +41,7 @@ void vx_json_text(struct vx_json_writer *json, const char *key, const char *valu
 void vx_json_i64(struct vx_json_writer *json, const char *key, i64 value)
 {
     begin(json, key);
-    vx_text_print(json->text, "%lld", (long long)value);
+    vx_text_i64(json->text, value);
 }
 
 void vx_json_bool(struct vx_json_writer *json, const char *key, bool value)

@@ -129,9 +129,10 @@ function showTiles({tiles}, status) {
 function showModels(page, status) {
     const models = modelsOf(status, page.view);
     const all = status.models.length + status.missing.length;
+    const most = `${count(all)}${status.missing_more ? "+" : ""}`;
     const ready = status.models.filter((one) => one.state === "ready" && one.workers).length;
     setText(page.modelsSaid, models.length === all
-        ? `${count(ready)} of ${count(all)} ready` : `${count(models.length)} of ${count(all)} shown`);
+        ? `${count(ready)} of ${most} ready` : `${count(models.length)} of ${most} shown`);
     updateModels(page.models, models);
 }
 

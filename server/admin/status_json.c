@@ -8,6 +8,11 @@
 
 #include <string.h>
 
+/* What a page shows of many.  They bound the answer: 512 models with
+ * the longest names, each character escaped, are 3 MB. */
+#define OUTPUTS_SHOWN 4
+#define MISSING_SHOWN 64
+
 /* ------- the server ------- */
 
 static u64 failed_ever(const struct vx_metrics *metrics)
@@ -119,13 +124,14 @@ static const char *state_name(enum vx_instance_state state)
 static void put_outputs(const struct vx_signature *signature, struct vx_json_writer *json)
 {
     vx_json_open(json, "outputs", '[');
-    for (i32 i = 0; i < signature->outputs_count; i++) {
+    for (i32 i = 0; i < signature->outputs_count && i < OUTPUTS_SHOWN; i++) {
         vx_json_open(json, NULL, '{');
         vx_json_text(json, "name", signature->outputs[i].name);
         vx_json_i64(json, "channels", signature->outputs[i].channels);
         vx_json_close(json, '}');
     }
     vx_json_close(json, ']');
+    vx_json_i64(json, "outputs_count", signature->outputs_count);
 }
 
 static void put_model(const struct vx_metrics_sources *s, i32 instance,
@@ -158,6 +164,27 @@ static void put_model(const struct vx_metrics_sources *s, i32 instance,
     vx_json_close(json, '}');
 }
 
+/* Models of the repository that have no row.  To find all of thousands takes long, so the
+ * walk ends where the list does. */
+static void put_missing(const struct vx_metrics_sources *s, struct vx_json_writer *json)
+{
+    struct vx_missed missed = {.kind = VX_MISSED_ENTRY};
+    i32 count = 0;
+    bool more = false;
+    vx_json_open(json, "missing", '[');
+    while (!s->ready && vx_missed_next(s, &missed)) {
+        more = count++ == MISSING_SHOWN;
+        if (more) break;
+        vx_json_open(json, NULL, '{');
+        vx_json_text(json, "name", missed.name);
+        vx_json_i64(json, "version", missed.version);
+        vx_json_text(json, "why", missed.why);
+        vx_json_close(json, '}');
+    }
+    vx_json_close(json, ']');
+    vx_json_bool(json, "missing_more", more);
+}
+
 static void put_models(const struct vx_metrics_sources *s, struct vx_json_writer *json)
 {
     i32 cursor = 0;
@@ -166,16 +193,7 @@ static void put_models(const struct vx_metrics_sources *s, struct vx_json_writer
     while ((model = vx_registry_next(s->registry, &cursor)))
         put_model(s, (i32)(model - first), json);
     vx_json_close(json, ']');
-    vx_json_open(json, "missing", '['); /* those that have no row above */
-    struct vx_missed missed = {.kind = VX_MISSED_ENTRY};
-    while (!s->ready && vx_missed_next(s, &missed)) {
-        vx_json_open(json, NULL, '{');
-        vx_json_text(json, "name", missed.name);
-        vx_json_i64(json, "version", missed.version);
-        vx_json_text(json, "why", missed.why);
-        vx_json_close(json, '}');
-    }
-    vx_json_close(json, ']');
+    put_missing(s, json);
 }
 
 /* ------- devices ------- */

@@ -135,7 +135,8 @@ function updateModel(row, model) {
     setText(part.name, model.name);
     setText(part.version, model.version || "");
     const outputs = model.outputs.map((one) => `${one.name} ${one.channels}`).join(", ");
-    setText(part.tensors, outputs && `${model.channels} in; out: ${outputs}`);
+    const more = model.outputs_count > model.outputs.length ? ` and ${model.outputs_count - model.outputs.length} more` : "";
+    setText(part.tensors, outputs && `${model.channels} in; out: ${outputs}${more}`);
     setPill(part.pill, ...MODEL_STATES[state]);
     part.progress.hidden = !model.load_total;
     setAttribute(part.progress, "max", model.load_total || 1);

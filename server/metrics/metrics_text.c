@@ -100,7 +100,11 @@ static void family_begin(struct family *family, const char *name, const char *ty
     vx_text_add(family->text, name);
     vx_text_add(family->text, " ");
     vx_text_add(family->text, help);
-    vx_text_print(family->text, "\n# TYPE %s %s\n", name, type);
+    vx_text_add(family->text, "\n# TYPE ");
+    vx_text_add(family->text, name);
+    vx_text_add(family->text, " ");
+    vx_text_add(family->text, type);
+    vx_text_add(family->text, "\n");
 }
 
 /* `labels` and `more` are complete, escaped key="value" pairs; either may be "". */
@@ -166,47 +170,47 @@ static void render_server(const struct vx_metrics_sources *s, struct vx_text *te
 #include "server/metrics/metrics_forms.h"
 }
 
-/* True if this row is written.  Of two rows with the same name and version (one loads
+/* The rows that are written, by name and version.  Of several with the same (one loads
  * while the other unloads) only one is, the one that serves: Prometheus refuses a scrape
  * that has the same series twice. */
-static bool model_is_said(struct vx_registry *registry, i32 instance)
+static i32 models_list(struct vx_registry *registry,
+                       const struct vx_instance *models[VX_INSTANCES_MAX])
 {
-    const struct vx_instance *model = vx_registry_row(registry, instance);
-    if (model->state == VX_INSTANCE_FREE) return false;
-    for (i32 i = 0; i < vx_registry_end(registry); i++) {
-        const struct vx_instance *other = vx_registry_row(registry, i);
-        bool same = i != instance && other->state != VX_INSTANCE_FREE &&
-                    other->version == model->version && !strcmp(other->name, model->name);
-        if (!same) continue;
-        bool other_serves = other->state == VX_INSTANCE_READY;
-        bool this_serves = model->state == VX_INSTANCE_READY;
-        if (other_serves != this_serves ? other_serves : i < instance) return false;
+    i32 count = 0, cursor = 0;
+    const struct vx_instance *model;
+    while ((model = vx_registry_next(registry, &cursor))) {
+        const struct vx_instance *last = count ? models[count - 1] : NULL;
+        bool same =
+            last && last->version == model->version && !strcmp(last->name, model->name);
+        if (!same)
+            models[count++] = model;
+        else if (last->state != VX_INSTANCE_READY && model->state == VX_INSTANCE_READY)
+            models[count - 1] = model;
     }
-    return true;
+    return count;
 }
 
 static void render_models(const struct vx_metrics_sources *s, struct vx_text *text)
 {
     char labels[VX_INSTANCES_MAX][LABELS_BYTES];
-    i32 instances[VX_INSTANCES_MAX], count = 0;
-    for (i32 i = 0; i < vx_registry_end(s->registry); i++) {
-        if (!model_is_said(s->registry, i)) continue;
-        const struct vx_instance *model = vx_registry_row(s->registry, i);
+    const struct vx_instance *models[VX_INSTANCES_MAX];
+    const struct vx_instance *first = vx_registry_row(s->registry, 0);
+    i32 count = models_list(s->registry, models);
+    for (i32 k = 0; k < count; k++) {
         char version[24];
-        snprintf(version, sizeof version, "%lld", (long long)model->version);
+        snprintf(version, sizeof version, "%lld", (long long)models[k]->version);
         struct vx_text label;
-        vx_text_init(&label, labels[count], LABELS_BYTES);
-        label_add(&label, "model", model->name);
+        vx_text_init(&label, labels[k], LABELS_BYTES);
+        label_add(&label, "model", models[k]->name);
         label_add(&label, "version", version);
-        instances[count++] = i;
     }
     struct family family = {.text = text};
 #define VX_METRIC_MODEL(name_, type_, labels_, value_, help_)                            \
     family_begin(&family, #name_, #type_, help_);                                        \
     for (i32 k = 0; k < count; k++) {                                                    \
-        i32 instance = instances[k];                                                     \
-        const struct vx_instance *model = vx_registry_row(s->registry, instance);        \
-        (void)model;                                                                     \
+        const struct vx_instance *model = models[k];                                     \
+        const i32 instance = (i32)(model - first);                                       \
+        (void)instance;                                                                  \
         series(text, #name_, labels[k], labels_, value_);                                \
     }
 #include "server/metrics/metrics_forms.h"

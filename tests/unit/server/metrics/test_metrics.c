@@ -420,6 +420,11 @@ START_TEST(texts_are_cut_and_escaped)
     vx_text_add(&piece, " ");
     vx_text_decimal(&piece, 100, 1000);
     ck_assert_str_eq(out, "0 18446744073709551615.999999999 100.000001");
+    vx_text_init(&piece, out, sizeof out);
+    vx_text_i64(&piece, INT64_MIN);
+    vx_text_i64(&piece, 0);
+    vx_text_i64(&piece, INT64_MAX);
+    ck_assert_str_eq(out, "-922337203685477580809223372036854775807");
     vx_text_init(&piece, out, 5);
     vx_text_add(&piece, "1234");
     ck_assert(!piece.full);
