@@ -89,7 +89,7 @@ function makePage() {
     page.main = make("main", {id: "page", class: "live"},
         ...makeHeader(page),
         make("div", {class: "tiles"}, ...Object.values(page.tiles).map((one) => one.tile)),
-        section("The last ten minutes", "charts-title", make("div", {class: "charts"},
+        section("The last minutes", "charts-title", make("div", {class: "charts"},
             ...[requests, latency, histogram, waiting, fill].map((one) => one.figure), makeStages(page))),
         section("Devices", "devices-title", page.devices),
         section("Refused and failed, the latest first", "failures-title", page.failures, page.failuresNone),

@@ -94,7 +94,8 @@ static bool odd_next(const struct vx_metrics_sources *s, struct vx_missed *misse
     const struct vx_repository_listing *listing = vx_registry_listing(s->registry);
     const struct vx_repository_odd *odd = NULL;
     while (listing && (odd = vx_repository_next_odd_model(listing, &missed->cursor)) &&
-           !odd->missed) {}
+           !odd->missed) {
+    }
     if (!odd) return false;
     missed->name = odd->name;
     missed->version = 0;

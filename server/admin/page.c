@@ -232,9 +232,10 @@ void vx_page_answer(const struct vx_metrics_sources *sources,
         answer_model(sources, &model, reply);
     } else {
         reply->status = 404;
-        reply->length = (size_t)snprintf(
-            reply->body, reply->capacity,
-            "expected one of /, /metrics, /status.json, /v2/health/live, /v2/health/ready, "
-            "/v2/models/NAME/ready, /v2/models/NAME/versions/V/ready\n");
+        reply->length =
+            (size_t)snprintf(reply->body, reply->capacity,
+                             "expected one of /, /metrics, /status.json, "
+                             "/v2/health/live, /v2/health/ready, "
+                             "/v2/models/NAME/ready, /v2/models/NAME/versions/V/ready\n");
     }
 }

@@ -80,12 +80,13 @@ static void bar(struct vx_text *text, u64 first, u64 second, u64 whole)
     f64 a = (f64)first * scale, b = (f64)second * scale;
     if (a > 100) a = 100;
     if (a + b > 100) b = 100 - a;
-    vx_text_print(text,
-                  "<svg class=\"bar\" aria-hidden=\"true\">"
-                  "<rect width=\"%.1f%%\" height=\"6\"></rect>"
-                  "<rect class=\"more\" x=\"%.1f%%\" width=\"%.1f%%\" height=\"6\"></rect>"
-                  "</svg>",
-                  a, a, b);
+    vx_text_print(
+        text,
+        "<svg class=\"bar\" aria-hidden=\"true\">"
+        "<rect width=\"%.1f%%\" height=\"6\"></rect>"
+        "<rect class=\"more\" x=\"%.1f%%\" width=\"%.1f%%\" height=\"6\"></rect>"
+        "</svg>",
+        a, a, b);
 }
 
 static void bytes_of(struct vx_text *text, u64 used, u64 whole)

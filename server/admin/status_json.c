@@ -98,10 +98,14 @@ static void put_points(const struct vx_metrics_sources *s, struct vx_json_writer
         vx_json_open(json, keys[k], '[');
         for (i32 i = 0; i < count; i++) {
             const struct vx_metrics_point *p = vx_metrics_point(s->metrics, i);
-            const i64 values[VX_COUNT(keys)] = {
-                p->span_ns / VX_NS_PER_MS, (i64)p->answered, (i64)p->failed,
-                (i64)p->p50_ns,            (i64)p->p99_ns,   (i64)p->batches,
-                (i64)p->fill / 1000000,    p->queued_max};
+            const i64 values[VX_COUNT(keys)] = {p->span_ns / VX_NS_PER_MS,
+                                                (i64)p->answered,
+                                                (i64)p->failed,
+                                                (i64)p->p50_ns,
+                                                (i64)p->p99_ns,
+                                                (i64)p->batches,
+                                                (i64)p->fill / 1000000,
+                                                p->queued_max};
             vx_json_i64(json, NULL, values[k]);
         }
         vx_json_close(json, ']');
@@ -153,7 +157,8 @@ static void put_model(const struct vx_metrics_sources *s, i32 instance,
     vx_json_i64(json, "weights_bytes", model->signature.weights_bytes);
     vx_json_i64(json, "channels", model->signature.feats_channels);
     put_outputs(&model->signature, json);
-    vx_json_i64(json, "pending", s->sched ? vx_sched_instance_jobs(s->sched, instance) : 0);
+    vx_json_i64(json, "pending",
+                s->sched ? vx_sched_instance_jobs(s->sched, instance) : 0);
     vx_json_i64(json, "answered", (i64)stats->success.count);
     vx_json_i64(json, "answered_ns", (i64)stats->success.ns);
     vx_json_i64(json, "failed", (i64)stats->fail.count);

@@ -22,8 +22,7 @@ void vx_failures_fini(struct vx_failures *failures)
 static u64 hash_text(u64 hash, const char *text, const char *except)
 {
     for (; *text; text++)
-        if (!strchr(except, *text))
-            hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+        if (!strchr(except, *text)) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
     return (hash ^ 0xff) * 1099511628211u;
 }
 

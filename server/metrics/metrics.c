@@ -86,7 +86,9 @@ static void observe(struct vx_metrics *metrics, enum vx_histogram_id id, u64 val
 {
     struct vx_histogram *histogram = &metrics->histograms[id];
     size_t bucket = 0;
-    while (bucket < vx_metrics_scales[id].count && value > vx_metrics_scales[id].bounds[bucket]) bucket++;
+    while (bucket < vx_metrics_scales[id].count &&
+           value > vx_metrics_scales[id].bounds[bucket])
+        bucket++;
     histogram->counts[bucket]++;
     histogram->sum += value;
 }

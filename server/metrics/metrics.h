@@ -115,7 +115,7 @@ void vx_metrics_observe_batch(struct vx_metrics *metrics,
 
 /* The last minute of one histogram, in its unit; times in ns. */
 struct vx_recent {
-    u64 count, sum; /* the sum of what was observed */
+    u64 count, sum;    /* the sum of what was observed */
     u64 p50, p90, p99; /* interpolated between bounds; at most the highest bound */
     const u64 *bounds;
     size_t bounds_count;

@@ -8,8 +8,8 @@
 
 /* The value that `permille` of the observations do not exceed, interpolated linearly
  * within its bucket. */
-static u64 percentile(const struct vx_metrics_scale *scale, const struct vx_recent *recent,
-                      u64 permille)
+static u64 percentile(const struct vx_metrics_scale *scale,
+                      const struct vx_recent *recent, u64 permille)
 {
     u64 wanted = (recent->count * permille + 999) / 1000, below = 0;
     for (size_t i = 0; i < scale->count; i++) {
@@ -65,8 +65,8 @@ static void point_end(struct vx_metrics *metrics, i64 now_ns)
 {
     struct vx_metrics_track *track = &metrics->track;
     const struct vx_histogram *now = metrics->histograms;
-    struct vx_recent request = recent_make(VX_HISTOGRAM_REQUEST, &track->request,
-                                           &now[VX_HISTOGRAM_REQUEST]);
+    struct vx_recent request =
+        recent_make(VX_HISTOGRAM_REQUEST, &track->request, &now[VX_HISTOGRAM_REQUEST]);
     struct vx_recent fill =
         recent_make(VX_HISTOGRAM_BATCH_FILL, &track->fill, &now[VX_HISTOGRAM_BATCH_FILL]);
     u64 failed = failed_ever(metrics);
@@ -100,7 +100,8 @@ i32 vx_metrics_points(const struct vx_metrics *metrics)
     return count < VX_METRICS_POINTS ? (i32)count : VX_METRICS_POINTS;
 }
 
-const struct vx_metrics_point *vx_metrics_point(const struct vx_metrics *metrics, i32 index)
+const struct vx_metrics_point *vx_metrics_point(const struct vx_metrics *metrics,
+                                                i32 index)
 {
     i32 count = vx_metrics_points(metrics);
     VX_ASSERT(index >= 0);

@@ -93,12 +93,12 @@ void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code, const c
     if (options->on_refused)
         options->on_refused(
             options->context,
-            &(struct vx_rpc_refusal){
-                .code = code,
-                .method = method == VX_RPC_METHOD_UNKNOWN ? ""
-                                                          : vx_method_get(method)->path,
-                .model = record->call.request.model,
-                .text = text});
+            &(struct vx_rpc_refusal){.code = code,
+                                     .method = method == VX_RPC_METHOD_UNKNOWN
+                                                   ? ""
+                                                   : vx_method_get(method)->path,
+                                     .model = record->call.request.model,
+                                     .text = text});
     vx_rpc_call_end(record, code, text);
 }
 

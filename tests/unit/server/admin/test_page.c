@@ -291,8 +291,8 @@ START_TEST(page_shows_what_there_is)
     for (size_t i = 0; i < VX_COUNT(shown); i++)
         ck_assert_msg(strstr(body, shown[i]) != NULL, "no %s", shown[i]);
     /* The policy that is sent with it forbids styles and scripts in the HTML. */
-    static const char *const hidden[] = {"<b>\n", "<none>", "<i>",  "style=",
-                                         "<style", "onload", "url(", "//"};
+    static const char *const hidden[] = {
+        "<b>\n", "<none>", "<i>", "style=", "<style", "onload", "url(", "//"};
     for (size_t i = 0; i < VX_COUNT(hidden); i++)
         ck_assert_msg(!strstr(body, hidden[i]), "has %s", hidden[i]);
 }
@@ -321,8 +321,8 @@ START_TEST(the_files_of_the_page_are_there)
         ck_assert_str_eq(reply.content_type, files[i].type);
         ck_assert_uint_eq(strlen(body), reply.length);
         ck_assert_msg(strstr(body, files[i].says) != NULL, "%s", files[i].path);
-        static const char *const never[] = {"innerHTML", "insertAdjacentHTML",
-                                            "eval(", "document.write", "https:"};
+        static const char *const never[] = {"innerHTML", "insertAdjacentHTML", "eval(",
+                                            "document.write", "https:"};
         for (size_t k = 0; k < VX_COUNT(never); k++)
             ck_assert_msg(!strstr(body, never[k]), "%s: %s", files[i].path, never[k]);
     }

@@ -377,6 +377,20 @@ START_TEST(the_largest_text_fits_a_reply)
 }
 END_TEST
 
+/* What a scrape costs is what it writes, and one walk over the models: tests/bench/scrape.py
+ * measures it. */
+START_TEST(a_hundred_models_are_170_kb)
+{
+    char name[16];
+    for (i32 i = 0; i < 95; i++) {
+        snprintf(name, sizeof name, "model-%d", i);
+        sample_add(&sample, name, "");
+    }
+    render();
+    ck_assert_uint_lt(strlen(text), 192 * 1024);
+}
+END_TEST
+
 START_TEST(a_small_buffer_is_a_status)
 {
     render();
@@ -462,6 +476,7 @@ int main(void)
     tcase_add_test(tests, failures_do_not_look_fast);
     tcase_add_test(tests, percentiles_are_of_the_last_minute);
     tcase_add_test(tests, the_largest_text_fits_a_reply);
+    tcase_add_test(tests, a_hundred_models_are_170_kb);
     tcase_add_test(tests, a_small_buffer_is_a_status);
     tcase_add_test(tests, texts_are_cut_and_escaped);
     suite_add_tcase(suite, tests);
