@@ -39,7 +39,11 @@ export function time(ns) {
 }
 
 export function share(part, all) {
-    return all ? `${Math.round((100 * part) / all)}\u00a0%` : NONE;
+    if (!all) return NONE;
+    const percent = (100 * part) / all;
+    // "100 %" and "0 %" mean all and none.
+    const edge = (percent > 0 && percent < 1) || (percent > 99 && percent < 100);
+    return `${edge ? Math.min(99.9, Math.max(0.1, percent)).toFixed(1) : Math.round(percent)}\u00a0%`;
 }
 
 export function age(ms) {
