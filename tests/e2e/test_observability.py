@@ -205,45 +205,6 @@ def test_a_known_mix_is_counted_exactly(slow):
     assert sum(codes.values()) == 18
 
 
-def failures(seen):
-    """{(code, method, model, sentence without numbers): its row}, the newest first."""
-    status, text = seen.daemon.get("/status.json")
-    assert status == 200
-    return {(row["code"], row["method"], row["model"], re.sub("[-.0-9]", "", row["text"])): row
-            for row in json.loads(text)["failures"]}
-
-
-def test_failures_are_listed_by_reason(slow):
-    """Wherever a call is refused: by gRPC's threads, the loop or a worker; in the client's words."""
-    coords, feats = random_grid(6, 30)
-    infer = voxeld.messages.SERVICE + "ModelInfer"
-
-    def pack(model, feats, coords=coords):
-        return voxeld.messages.pack_infer(model, coords, feats, {})
-    calls = [(infer, b"\xff" * 40, "", 3),
-             ("/inference.GRPCInferenceService/Nothing", b"", "", 2),
-             ("/inference.GRPCInferenceService/ModelMetadata", b"\x0a\x06absent", "", 4),
-             (infer, pack("absent", feats), "absent", 5),
-             (infer, pack("conv", feats[:, :1]), "conv", 6),
-             (infer, pack("conv", feats[:2], coords[[0, 0]]), "conv", 1)]
-    before, began_ms = failures(slow), time.time() * 1000
-    reasons = []
-    for method, body, model, times in calls:
-        for _ in range(times):
-            with pytest.raises(grpc.RpcError) as caught:
-                slow.channel.unary_unary(method)(body, timeout=PATIENCE)
-        name = method.rsplit("/", 1)[1].replace("Nothing", "")  # a method that is not known
-        reasons.append((caught.value.code().name, name, model,
-                        re.sub("[-.0-9]", "", caught.value.details())))
-    after = failures(slow)
-    assert list(after)[:len(calls)] == reasons[::-1]
-    for reason, (*_, times) in zip(reasons, calls):
-        row, was = after[reason], before.get(reason, {"count": 0, "id": after[reason]["id"]})
-        assert row["count"] - was["count"] == times and row["id"] == was["id"]
-        assert row["first_ms"] <= row["last_ms"] and row["last_ms"] > began_ms - 1000
-    assert after[reasons[-1]]["text"] == caught.value.details()
-
-
 def test_metrics_say_what_statistics_say(slow):
     stats, metrics = slow.statistics(), slow.daemon.metrics()
     labels = '{model="conv",version="1"}'
