@@ -3,132 +3,14 @@
 #include "server/admin/page.h"
 
 #include "engine/base/process/thread.h"
+#include "server/admin/missed.h"
 #include "server/admin/page_html.h"
+#include "server/admin/status_json.h"
 #include "server/base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Room for a name, a reason and the text around them. */
-#define WHY_BYTES (VX_NAME_BYTES + VX_WHY_BYTES + 128)
-
-/* ------- why not ready ------- */
-
-/* Why this version does not serve; "" when it does. */
-static void model_why(const struct vx_instance *model, char why[WHY_BYTES])
-{
-    const char *dash = model->reason[0] ? ": " : "";
-    why[0] = '\0';
-    switch (model->state) {
-    case VX_INSTANCE_READY:
-        if (!model->workers_loaded)
-            snprintf(why, WHY_BYTES, "model '%s' version %lld %s%s", model->name,
-                     (long long)model->version,
-                     model->reason[0] ? "is " : "waits until a worker is up",
-                     model->reason);
-        break;
-    case VX_INSTANCE_LOADING:
-        snprintf(why, WHY_BYTES, "model '%s' version %lld is loading%s%s", model->name,
-                 (long long)model->version, dash, model->reason);
-        break;
-    case VX_INSTANCE_UNAVAILABLE:
-        snprintf(why, WHY_BYTES, "model '%s' version %lld cannot be served%s%s",
-                 model->name, (long long)model->version, dash, model->reason);
-        break;
-    case VX_INSTANCE_UNLOADING:
-        snprintf(why, WHY_BYTES, "model '%s' version %lld is being unloaded", model->name,
-                 (long long)model->version);
-        break;
-    case VX_INSTANCE_FREE: break;
-    }
-}
-
-/* True if this version is READY but on no worker, or if it is loading or unavailable and
- * no other version of its name serves. */
-static bool model_is_missed(const struct vx_metrics_sources *s,
-                            const struct vx_instance *model)
-{
-    if (model->state == VX_INSTANCE_UNLOADING || vx_instance_serves(model)) return false;
-    i32 other = -1;
-    return model->state == VX_INSTANCE_READY ||
-           vx_registry_pick(s->registry, model->name, 0, NULL, &other).fault;
-}
-
-/* The next model in the repository without any row in the registry; NULL at the end. */
-static const struct vx_repository_entry *
-missed_next(const struct vx_metrics_sources *s, const struct vx_repository_entry *last)
-{
-    const struct vx_repository_listing *listing = vx_registry_listing(s->registry);
-    if (!listing || !listing->missed) return NULL;
-    const struct vx_repository_entry *end = listing->entries + listing->count;
-    for (const struct vx_repository_entry *e = last ? last + 1 : listing->entries;
-         e < end; e++) {
-        i32 other = -1;
-        if (!e->no_row || (last && !strcmp(e->name, last->name))) continue;
-        if (vx_registry_find(s->registry, e->name, 0, NULL, &other).fault) return e;
-    }
-    return NULL;
-}
-
-/* The next model without a version that should serve; NULL at the end. */
-static const struct vx_repository_odd *odd_next(const struct vx_metrics_sources *s,
-                                                i32 *cursor)
-{
-    const struct vx_repository_listing *listing = vx_registry_listing(s->registry);
-    const struct vx_repository_odd *odd = NULL;
-    while (listing && (odd = vx_repository_next_odd_model(listing, cursor)))
-        if (odd->missed) return odd;
-    return NULL;
-}
-
-static void odd_why(const struct vx_repository_odd *odd, char why[WHY_BYTES])
-{
-    snprintf(why, WHY_BYTES, "model '%s' cannot be served: %s", odd->name, odd->why.text);
-}
-
-static void entry_why(const struct vx_repository_entry *entry, char why[WHY_BYTES])
-{
-    snprintf(why, WHY_BYTES, "model '%s' version %lld is %s", entry->name,
-             (long long)entry->version, VX_REPOSITORY_NO_ROW);
-}
-
-static void server_why(const struct vx_metrics_sources *s, char why[WHY_BYTES])
-{
-    why[0] = '\0';
-    if (s->ready) return;
-    bool any_up = false;
-    for (i32 w = 0; w < s->workers_count; w++) any_up |= s->workers[w].up;
-    if (!any_up && s->workers_count > 0) {
-        const struct vx_worker_view *first = &s->workers[0];
-        bool said = first->problem && first->problem[0];
-        snprintf(
-            why, WHY_BYTES, "no worker has its device open: worker 0 (%.64s) is %s%s%s",
-            first->device, first->state, said ? ": " : "", said ? first->problem : "");
-        return;
-    }
-    i32 cursor = 0, rows = 0;
-    for (const struct vx_instance *model;
-         (model = vx_registry_next(s->registry, &cursor)); rows++) {
-        if (!model_is_missed(s, model)) continue;
-        model_why(model, why);
-        if (why[0]) return;
-    }
-    const struct vx_repository_entry *entry = missed_next(s, NULL);
-    if (entry) {
-        entry_why(entry, why);
-        return;
-    }
-    cursor = 0;
-    const struct vx_repository_odd *odd = odd_next(s, &cursor);
-    if (odd) {
-        odd_why(odd, why);
-        return;
-    }
-    bool said = !rows && s->problem && s->problem[0];
-    snprintf(why, WHY_BYTES, "%s",
-             said ? s->problem : "the server is starting or stopping");
-}
 
 /* ------- JSON answers ------- */
 
@@ -144,51 +26,29 @@ static void answer_live(struct vx_http_reply *reply)
     reply->length = (size_t)snprintf(reply->body, reply->capacity, "{\"live\":true}\n");
 }
 
-/* `version` 0 = the model has none. */
-static void answer_not_ready(struct vx_text *text, const char *name, i64 version,
-                             const char *why)
-{
-    vx_text_add(text, "{\"name\":\"");
-    vx_text_json(text, name);
-    vx_text_add(text, "\",\"version\":\"");
-    if (version) vx_text_print(text, "%lld", (long long)version);
-    vx_text_add(text, "\",\"why\":\"");
-    vx_text_json(text, why);
-    vx_text_add(text, "\"}");
-}
-
 /* Every model that should serve and does not, with its reason. */
 static void answer_models(const struct vx_metrics_sources *s, struct vx_text *text)
 {
     static const char first[] = ",\"not_ready\":[";
-    char why[WHY_BYTES];
-    i32 cursor = 0, count = 0;
-    for (const struct vx_instance *model;
-         (model = vx_registry_next(s->registry, &cursor));) {
-        if (!model_is_missed(s, model)) continue;
-        model_why(model, why);
+    struct vx_missed missed = {.kind = VX_MISSED_ROW};
+    i32 count = 0;
+    while (vx_missed_next(s, &missed)) {
         vx_text_add(text, count++ ? "," : first);
-        answer_not_ready(text, model->name, model->version, why);
-    }
-    const struct vx_repository_entry *entry = NULL;
-    while ((entry = missed_next(s, entry))) {
-        entry_why(entry, why);
-        vx_text_add(text, count++ ? "," : first);
-        answer_not_ready(text, entry->name, entry->version, why);
-    }
-    cursor = 0;
-    for (const struct vx_repository_odd *odd; (odd = odd_next(s, &cursor));) {
-        odd_why(odd, why);
-        vx_text_add(text, count++ ? "," : first);
-        answer_not_ready(text, odd->name, 0, why);
+        vx_text_add(text, "{\"name\":\"");
+        vx_text_json(text, missed.name);
+        vx_text_add(text, "\",\"version\":\"");
+        if (missed.version) vx_text_print(text, "%lld", (long long)missed.version);
+        vx_text_add(text, "\",\"why\":\"");
+        vx_text_json(text, missed.why);
+        vx_text_add(text, "\"}");
     }
     if (count) vx_text_add(text, "]");
 }
 
 static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_reply *reply)
 {
-    char why[WHY_BYTES];
-    server_why(s, why);
+    char why[VX_MISSED_WHY_BYTES];
+    vx_missed_server(s, why);
     struct vx_text text;
     vx_text_init(&text, reply->body, reply->capacity);
     vx_text_print(&text, "{\"ready\":%s", s->ready ? "true" : "false");
@@ -266,7 +126,7 @@ static void answer_model(const struct vx_metrics_sources *s,
                          const struct model_path *path, struct vx_http_reply *reply)
 {
     struct vx_why sentence = {""};
-    char why[WHY_BYTES] = "";
+    char why[VX_MISSED_WHY_BYTES] = "";
     i32 instance = -1;
     vx_status st =
         vx_registry_find(s->registry, path->name, path->version, &sentence, &instance);
@@ -275,7 +135,7 @@ static void answer_model(const struct vx_metrics_sources *s,
         snprintf(why, sizeof why, "%s", vx_status_text(st, &sentence));
     } else {
         const struct vx_instance *model = vx_registry_row(s->registry, instance);
-        model_why(model, why);
+        vx_missed_model(model, why);
         ready = model->state == VX_INSTANCE_READY && !why[0];
     }
     struct vx_text text;
@@ -306,10 +166,37 @@ static void answer_metrics(const struct vx_metrics_sources *s,
         (size_t)snprintf(reply->body, reply->capacity, "%s\n", st.fault->text);
 }
 
+static void answer_status(const struct vx_metrics_sources *s, struct vx_http_reply *reply)
+{
+    struct vx_text text;
+    vx_text_init(&text, reply->body, reply->capacity);
+    vx_status_json(s, &text);
+    reply_json(reply, 200);
+    reply->length = text.length;
+    if (!text.full) return;
+    reply->status = 500;
+    reply->length =
+        (size_t)snprintf(reply->body, reply->capacity,
+                         "{\"error\":\"the status does not fit into its buffer\"}\n");
+}
+
+/* True if the path is a file of the page. */
+static bool answer_file(const char *path, struct vx_http_reply *reply)
+{
+    const struct vx_page_file *file = vx_page_files;
+    while (file->path && strcmp(file->path, path)) file++;
+    if (!file->path) return false;
+    VX_ASSERT(file->length <= reply->capacity);
+    memcpy(reply->body, file->bytes, file->length);
+    reply->length = file->length;
+    reply->content_type = file->type;
+    return true;
+}
+
 static void answer_html(const struct vx_metrics_sources *s, struct vx_http_reply *reply)
 {
-    char why[WHY_BYTES];
-    server_why(s, why);
+    char why[VX_MISSED_WHY_BYTES];
+    vx_missed_server(s, why);
     struct vx_text text;
     vx_text_init(&text, reply->body, reply->capacity);
     vx_page_html(s, why, &text);
@@ -331,6 +218,10 @@ void vx_page_answer(const struct vx_metrics_sources *sources,
     struct model_path model;
     if (!strcmp(path, "/")) {
         answer_html(sources, reply);
+    } else if (answer_file(path, reply)) {
+        return;
+    } else if (!strcmp(path, "/status.json")) {
+        answer_status(sources, reply);
     } else if (!strcmp(path, "/metrics")) {
         answer_metrics(sources, reply);
     } else if (!strcmp(path, "/v2/health/live")) {
@@ -341,9 +232,10 @@ void vx_page_answer(const struct vx_metrics_sources *sources,
         answer_model(sources, &model, reply);
     } else {
         reply->status = 404;
-        reply->length = (size_t)snprintf(
-            reply->body, reply->capacity,
-            "expected one of /, /metrics, /v2/health/live, /v2/health/ready, "
-            "/v2/models/NAME/ready, /v2/models/NAME/versions/V/ready\n");
+        reply->length =
+            (size_t)snprintf(reply->body, reply->capacity,
+                             "expected one of /, /metrics, /status.json, "
+                             "/v2/health/live, /v2/health/ready, "
+                             "/v2/models/NAME/ready, /v2/models/NAME/versions/V/ready\n");
     }
 }

@@ -1,6 +1,8 @@
 /* page - what the admin port answers: metrics, health, and a page for people.
  *
- *   GET /                        devices, models, queue, caches, latencies, live
+ *   GET /                        the page: devices, models, queue, caches, latencies, failures
+ *   GET /live.js ...             the files of the page, from the binary
+ *   GET /status.json             what the page shows, for the page and other programs
  *   GET /metrics                 Prometheus text
  *   GET /v2/health/live          200 while the loop runs
  *   GET /v2/health/ready         200, or 503 and why not

@@ -80,10 +80,13 @@ static void bar(struct vx_text *text, u64 first, u64 second, u64 whole)
     f64 a = (f64)first * scale, b = (f64)second * scale;
     if (a > 100) a = 100;
     if (a + b > 100) b = 100 - a;
-    vx_text_print(text,
-                  "<div class=\"bar\"><i style=\"width:%.1f%%\"></i>"
-                  "<i style=\"width:%.1f%%\"></i></div>",
-                  a, b);
+    vx_text_print(
+        text,
+        "<svg class=\"bar\" aria-hidden=\"true\">"
+        "<rect width=\"%.1f%%\" height=\"6\"></rect>"
+        "<rect class=\"more\" x=\"%.1f%%\" width=\"%.1f%%\" height=\"6\"></rect>"
+        "</svg>",
+        a, a, b);
 }
 
 static void bytes_of(struct vx_text *text, u64 used, u64 whole)
@@ -166,7 +169,7 @@ static void page_latency_row(const struct vx_metrics_sources *s, enum vx_histogr
     cell(text, recent.count ? time_short(recent.p50, number) : none);
     cell(text, recent.count ? time_short(recent.p90, number) : none);
     cell(text, recent.count ? time_short(recent.p99, number) : none);
-    vx_text_add(text, "<td style=\"width:38%\">");
+    vx_text_add(text, "<td class=\"wide\">");
     bar(text, recent.p50, recent.p99 - recent.p50, longest);
     vx_text_add(text, "</td></tr>\n");
 }
@@ -292,17 +295,45 @@ static void page_workers(const struct vx_metrics_sources *s, struct vx_text *tex
     vx_text_add(text, "</table></div>\n");
 }
 
+static void page_failures(const struct vx_metrics_sources *s, struct vx_text *text)
+{
+    struct vx_failure rows[VX_FAILURES_MAX];
+    i32 count = vx_failures_list(&s->metrics->failures, rows);
+    char number[SHORT_BYTES];
+    vx_text_add(text, "<h2>Refused and failed, the latest first</h2><div class=\"card\">"
+                      "<table><tr><th>Code</th><th>Model</th><th>What the client was "
+                      "told</th><th class=\"n\">Times</th></tr>\n");
+    for (i32 i = 0; i < count; i++) {
+        vx_text_add(text, "<tr><td>");
+        pill(text, "bad", vx_code_name(rows[i].code));
+        vx_text_add(text, "</td><td>");
+        vx_text_html(text, rows[i].model);
+        vx_text_add(text, "</td><td>");
+        vx_text_html(text, rows[i].text);
+        vx_text_add(text, "</td>");
+        cell(text, number_short(rows[i].count, number));
+        vx_text_add(text, "</tr>\n");
+    }
+    if (!count)
+        vx_text_add(text, "<tr><td colspan=\"4\" class=\"soft\">none since the start"
+                          "</td></tr>\n");
+    vx_text_add(text, "</table></div>\n");
+}
+
 void vx_page_html(const struct vx_metrics_sources *sources, const char *why,
                   struct vx_text *text)
 {
     vx_text_add(text, vx_page_head);
+    vx_text_add(text, "<main id=\"page\">\n");
     page_header(sources, why, text);
     page_tiles(sources, text);
     page_latencies(sources, text);
     page_models(sources, text);
     page_workers(sources, text);
-    vx_text_add(text, "<footer>Refreshes every 2 seconds. For machines: "
+    page_failures(sources, text);
+    vx_text_add(text, "<footer>Every 2 seconds anew. For machines: "
                       "<a href=\"/metrics\">/metrics</a>, "
+                      "<a href=\"/status.json\">/status.json</a>, "
                       "<a href=\"/v2/health/ready\">/v2/health/ready</a></footer>\n"
                       "</main></body></html>\n");
 }

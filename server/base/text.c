@@ -100,13 +100,38 @@ void vx_text_json(struct vx_text *text, const char *piece)
     }
 }
 
+/* Bytes of 20 digits, a sign, a point and 9 digits behind it. */
+#define NUMBER_BYTES 32
+
+/* Writes the digits so that they end before `end`, and returns where they begin.  A scrape
+ * of 100 models has 3,000 numbers: printf is most of its time. */
+static char *digits_before(char *end, u64 number)
+{
+    do *--end = (char)('0' + number % 10);
+    while (number /= 10);
+    return end;
+}
+
+void vx_text_i64(struct vx_text *text, i64 number)
+{
+    char piece[NUMBER_BYTES], *end = piece + sizeof piece;
+    u64 size = number < 0 ? 0 - (u64)number : (u64)number;
+    char *begin = digits_before(end, size);
+    if (number < 0) *--begin = '-';
+    text_put(text, begin, (size_t)(end - begin));
+}
+
 void vx_text_decimal(struct vx_text *text, u64 whole, u32 billionths)
 {
     VX_ASSERT(billionths < 1000000000u);
-    char piece[40];
-    int length =
-        snprintf(piece, sizeof piece, "%llu.%09u", (unsigned long long)whole, billionths);
-    while (piece[length - 1] == '0') length--;
-    if (piece[length - 1] == '.') length--;
-    text_put(text, piece, (size_t)length);
+    char piece[NUMBER_BYTES], *end = piece + sizeof piece, *begin = end;
+    if (billionths) {
+        u32 left = billionths;
+        i32 places = 9;
+        for (; left % 10 == 0; left /= 10) places--;
+        for (; places; places--, left /= 10) *--begin = (char)('0' + left % 10);
+        *--begin = '.';
+    }
+    begin = digits_before(begin, whole);
+    text_put(text, begin, (size_t)(end - begin));
 }

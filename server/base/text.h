@@ -40,6 +40,7 @@ void vx_text_html(struct vx_text *text, const char *piece);
 void vx_text_label(struct vx_text *text, const char *piece);
 /* For inside the quotes of a JSON text. */
 void vx_text_json(struct vx_text *text, const char *piece);
+void vx_text_i64(struct vx_text *text, i64 number);
 /* billionths / 10^9 in plain decimals without trailing zeros: "0", "1.5", "0.000001". */
 void vx_text_decimal(struct vx_text *text, u64 whole, u32 billionths);
 

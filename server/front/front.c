@@ -81,7 +81,7 @@ static void front_on_answered(void *context, void *waiter, vx_status status,
     struct vx_call *call = waiter;
     call->answered = true;
     if (status.fault)
-        vx_rpc_fail(front->rpc, &call, status, why);
+        vx_front_fail(front, &call, status, why);
     else
         vx_rpc_reply(front->rpc, &call, "", 0);
 }
@@ -160,6 +160,11 @@ static void front_ring(void *context)
     uv_async_send(&front->wakeup);
 }
 
+static void front_on_refused(void *context, const struct vx_rpc_refusal *refusal)
+{
+    vx_front_note_failure(context, refusal);
+}
+
 static void front_on_disconnected(void *context, u64 connection)
 {
     struct vx_front *front = context;
@@ -227,6 +232,7 @@ static void front_on_lost(void *context, struct vx_job *job)
 static void front_on_stats(uv_timer_t *timer)
 {
     struct vx_front *front = VX_CONTAINER(timer, struct vx_front, stats);
+    vx_metrics_step(front->metrics, vx_sched_queued(front->sched), vx_clock_ns());
     vx_workers_ask_stats(front->workers);
     vx_front_tell_manager(front);
     vx_rpc_cut_slow(front->rpc, vx_clock_ns());
@@ -335,6 +341,7 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .arrivals = &front->arrivals,
         .gone = &front->gone,
         .on_ended = front_ring,
+        .on_refused = front_on_refused,
         .on_disconnected = front_on_disconnected,
         .context = front,
     };

@@ -2,7 +2,27 @@
 #include "server/front/front_private.h"
 
 #include "engine/base/process/clock.h"
+#include "engine/base/utf8.h"
 #include "server/control/control.h"
+
+void vx_front_note_failure(struct vx_front *front, const struct vx_rpc_refusal *refusal)
+{
+    struct vx_failure failure = {.code = refusal->code, .method = refusal->method};
+    vx_utf8_print(failure.model, sizeof failure.model, "%s", refusal->model);
+    vx_utf8_print(failure.text, sizeof failure.text, "%s", refusal->text);
+    vx_failures_note(&front->metrics->failures, &failure);
+}
+
+void vx_front_fail(struct vx_front *front, struct vx_call **call, vx_status status,
+                   const struct vx_why *why)
+{
+    vx_front_note_failure(
+        front, &(struct vx_rpc_refusal){.code = vx_status_code(status),
+                                        .method = vx_method_get((*call)->method)->path,
+                                        .model = "",
+                                        .text = vx_status_text(status, why)});
+    vx_rpc_fail(front->rpc, call, status, why);
+}
 
 static void front_answer_control(struct vx_front *front, struct vx_call *call)
 {
@@ -18,7 +38,7 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
     if (!st.fault && answer.later) return; /* front_on_answered answers it */
     call->answered = true;
     if (st.fault)
-        vx_rpc_fail(front->rpc, &call, st, &why);
+        vx_front_fail(front, &call, st, &why);
     else
         vx_rpc_reply(front->rpc, &call, answer.bytes, answer.length);
 }

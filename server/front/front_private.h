@@ -91,6 +91,11 @@ void vx_front_announce(struct vx_front *front);
 void vx_front_tell_manager(struct vx_front *front);
 
 /* front_answer.c */
+/* Keeps a failure for the page; any thread. */
+void vx_front_note_failure(struct vx_front *front, const struct vx_rpc_refusal *refusal);
+/* Ends a call of a control method that failed. */
+void vx_front_fail(struct vx_front *front, struct vx_call **call, vx_status status,
+                   const struct vx_why *why);
 /* Answers calls of control methods, one of each connection in turn, for about so long;
  * VX_NEVER = all. */
 void vx_front_answer(struct vx_front *front, i64 most_ns);

@@ -91,7 +91,9 @@ static void connection_write(struct http_connection *c, const struct vx_http_rep
         "Connection: %s\r\n"
         "Cache-Control: no-store\r\n"
         "X-Content-Type-Options: nosniff\r\n"
-        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n"
+        "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src "
+        "'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action "
+        "'none'; frame-ancestors 'none'\r\n"
         "%s\r\n",
         reply->status, status_text(reply->status), reply->content_type, reply->length,
         c->keep ? "keep-alive" : "close",

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
+#include "engine/base/utf8.h"
 #include "server/call/admit.h"
 
 #include <string.h>
@@ -206,6 +207,19 @@ static void infer_log(const struct vx_infer *infer, const struct vx_call *call,
     if (trace.wanted) infer_log_trace(call, end, steps, &trace);
 }
 
+static void infer_note_failure(struct vx_infer *infer, const struct vx_call *call,
+                               const struct vx_infer_end *end, enum vx_code code)
+{
+    struct vx_failure failure = {.code = code,
+                                 .method = vx_method_get(call->method)->path};
+    bool left = !end->status.fault;
+    vx_utf8_print(failure.model, sizeof failure.model, "%s", call->request.model);
+    vx_utf8_print(failure.text, sizeof failure.text, "%s",
+                  left ? "it ran, but its client had left"
+                       : vx_status_text(end->status, end->why));
+    vx_failures_note(&infer->metrics->failures, &failure);
+}
+
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end)
 {
@@ -230,6 +244,7 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
     }
     vx_metrics_observe_request(infer->metrics, &sample);
     infer_log(infer, call, end, &steps);
+    if (code != VX_CODE_OK) infer_note_failure(infer, call, end, code);
     if (call->job.instance < 0) return; /* there is no model to count it for */
     struct vx_instance_stats *stats = &vx_infer_row(infer, call)->stats;
     if (code == VX_CODE_OK)

@@ -2,16 +2,17 @@
  *
  * metrics.def is the list.  Most numbers live with their owners (registry, rpc, workers)
  * and are only read here, at a scrape; histograms and the counts of status codes live
- * here.  Histograms have fixed bounds and cost a few additions per request; the last
- * minute of each is kept separately, for the percentiles of the page.
+ * here.  Histograms have fixed bounds and cost a few additions per request.  For the page,
+ * the last minute of each is kept separately, and points of the last ten minutes.
  *
  *   VX_TRY(vx_metrics_open(&metrics));
  *   vx_metrics_observe_request(metrics, &request);
  *   vx_metrics_observe_batch(metrics, &batch);
+ *   vx_metrics_step(metrics, queued, now_ns);        once a second
  *   VX_TRY(vx_metrics_render(&sources, text, capacity, &length));
  *
  * Owner    the caller.  Sources are borrowed for the call.
- * Thread   loop.
+ * Thread   loop; `failures` may be noted on any.
  * Limits   VX_METRICS_BOUNDS_MAX bounds of a histogram.
  * Fails    render: RESOURCE_EXHAUSTED when the text does not fit; do not send it then.
  *
@@ -21,6 +22,7 @@
 #define VX_SERVER_METRICS_H
 
 #include "engine/device.h"
+#include "server/metrics/failures.h"
 #include "server/models/registry.h"
 #include "server/rpc/rpc.h"
 #include "server/sched/sched.h"
@@ -29,6 +31,9 @@
 /* The page's percentiles cover the last VX_METRICS_SLICES slices. */
 #define VX_METRICS_SLICE_NS (10 * VX_NS_PER_S)
 #define VX_METRICS_SLICES   6
+/* Its charts cover ten minutes. */
+#define VX_METRICS_POINT_NS (5 * VX_NS_PER_S)
+#define VX_METRICS_POINTS   120
 /* gRPC's status codes are 0 .. 16. */
 #define VX_METRICS_CODES 17
 
@@ -44,6 +49,26 @@ struct vx_histogram {
     u64 sum; /* in the histogram's unit; times in ns */
 };
 
+/* What happened in one interval of about VX_METRICS_POINT_NS. */
+struct vx_metrics_point {
+    i64 span_ns;
+    u64 answered, failed;
+    u64 p50_ns, p99_ns; /* from arrival to answer; 0 when none was answered */
+    u64 batches;
+    u64 fill;       /* mean of the batches, in billionths of the model's budget */
+    i32 queued_max; /* as seen once a second */
+};
+/* The points that have ended, a ring, and the state of what they count when the current
+ * one began. */
+struct vx_metrics_track {
+    struct vx_metrics_point points[VX_METRICS_POINTS];
+    u64 count; /* ever */
+    i64 began_ns;
+    u64 failed;
+    i32 queued_max;
+    struct vx_histogram request, fill;
+};
+
 struct vx_metrics {
     u32 magic;
     i64 started_ms; /* since 1970 */
@@ -54,6 +79,8 @@ struct vx_metrics {
     /* The histograms as they were when each of the last slices began. */
     struct vx_histogram slices[VX_METRICS_SLICES][VX_HISTOGRAMS_COUNT];
     i64 slice; /* the current one: time / VX_METRICS_SLICE_NS */
+    struct vx_metrics_track track;
+    struct vx_failures failures;
 };
 
 VX_MUST_USE vx_status vx_metrics_open(struct vx_metrics **metrics);
@@ -88,12 +115,22 @@ void vx_metrics_observe_batch(struct vx_metrics *metrics,
 
 /* The last minute of one histogram, in its unit; times in ns. */
 struct vx_recent {
-    u64 count;
+    u64 count, sum;    /* the sum of what was observed */
     u64 p50, p90, p99; /* interpolated between bounds; at most the highest bound */
+    const u64 *bounds;
+    size_t bounds_count;
+    u64 counts[VX_METRICS_BOUNDS_MAX + 1]; /* per bucket; the last is above all bounds */
 };
 struct vx_recent vx_metrics_recent(struct vx_metrics *metrics, enum vx_histogram_id id);
 /* Begins new slices up to now_ns; observe and recent call it with the clock's time. */
 void vx_metrics_turn(struct vx_metrics *metrics, i64 now_ns);
+
+/* Ends the current point if it is time. */
+void vx_metrics_step(struct vx_metrics *metrics, i32 queued, i64 now_ns);
+/* The points that are kept, and one of them: 0 is the oldest. */
+i32 vx_metrics_points(const struct vx_metrics *metrics);
+const struct vx_metrics_point *vx_metrics_point(const struct vx_metrics *metrics,
+                                                i32 index);
 
 /* One worker, as the pages show it. */
 struct vx_worker_view {

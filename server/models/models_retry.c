@@ -30,6 +30,7 @@ static void retry_stop_serving(struct vx_models *models, i32 instance)
     if (row->state == VX_INSTANCE_READY) {
         row->state = VX_INSTANCE_LOADING;
         row->load_started_ns = vx_clock_ns();
+        row->load_total = 0;
     }
     vx_sched_drop_instance(models->options.sched, instance, models->options.on_lost,
                            models->options.context);

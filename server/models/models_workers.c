@@ -376,7 +376,10 @@ static void models_on_progress(struct vx_models *models, i32 worker,
         before = "warming up: ";
         after = "steps";
     }
-    if (message->stage == VX_PROGRESS_MADE)
+    bool counts = message->stage != VX_PROGRESS_MADE;
+    row->load_done = counts ? message->done : 0;
+    row->load_total = counts ? message->total : 0;
+    if (!counts)
         snprintf(row->reason, sizeof row->reason, "warming up");
     else
         snprintf(row->reason, sizeof row->reason, "%s%lld of %lld %s", before,

@@ -76,6 +76,7 @@ struct vx_instance {
     u64 fingerprint; /* of its entry in the listing: it differs when the files changed */
     /* Why it is UNAVAILABLE, or the progress of LOADING ("3 of 12 layers"). */
     char reason[VX_WHY_BYTES];
+    i64 load_done, load_total;         /* the same in numbers; total 0 = none are known */
     struct vx_signature signature;     /* valid from READY on */
     u32 workers_loaded;                /* bit per worker that has it */
     i64 weights_bytes[VX_WORKERS_MAX]; /* on each of them: kinds of devices differ */

@@ -72,6 +72,14 @@ enum vx_method_id {
 };
 const struct vx_method *vx_method_get(i32 method);
 
+/* A call that was refused before the loop had it, or that was cut. */
+struct vx_rpc_refusal {
+    enum vx_code code;
+    const char *method; /* as in service.def; "" when it is not known */
+    const char *model;  /* "" when it was not read */
+    const char *text;   /* what the client is told */
+};
+
 struct vx_rpc_options {
     const char *addresses; /* "127.0.0.1:0,unix:/run/voxeld.sock", "[::1]:8001" */
     i32 connections_max;   /* one more is closed at once */
@@ -95,6 +103,9 @@ struct vx_rpc_options {
      * the counters show it.  It must be short and call no rpc function.  NULL = not
      * wanted. */
     void (*on_ended)(void *context);
+    /* Called on any thread; it must be short and call no rpc function.  NULL = not
+     * wanted. */
+    void (*on_refused)(void *context, const struct vx_rpc_refusal *refusal);
     /* A connection has ended; its calls may still be ending.  Called on any thread; it
      * must be short.  NULL = not wanted. */
     void (*on_disconnected)(void *context, u64 connection);

@@ -117,7 +117,7 @@ static void arrive_unknown(struct vx_rpc_record *record)
         (int)(GRPC_SLICE_LENGTH(*path) < 100 ? GRPC_SLICE_LENGTH(*path) : 100),
         (const char *)GRPC_SLICE_START_PTR(*path));
     count(&record->rpc->unknown_methods, 1);
-    vx_rpc_call_end(record, VX_CODE_UNIMPLEMENTED, why.text);
+    vx_rpc_call_refuse(record, VX_CODE_UNIMPLEMENTED, why.text);
 }
 
 /* Small calls are answered while the server drains: health must tell the truth then. */
@@ -127,7 +127,7 @@ static bool arrive_refused_draining(struct vx_rpc_record *record)
     if (kind != VX_METHOD_UNARY_BIG && kind != VX_METHOD_INFER_STREAM) return false;
     if (!atomic_load_explicit(&record->rpc->refusing, memory_order_relaxed)) return false;
     count(&record->rpc->refused_draining, 1);
-    vx_rpc_call_end(record, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
+    vx_rpc_call_refuse(record, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
     return true;
 }
 
@@ -148,7 +148,7 @@ static bool arrive_refused_full(struct vx_rpc_record *record)
             "the server has %d calls in flight, its limit (calls_max); try again later",
             options->calls_max);
     count(&record->rpc->refused_full, 1);
-    vx_rpc_call_end(record, VX_CODE_RESOURCE_EXHAUSTED, why.text);
+    vx_rpc_call_refuse(record, VX_CODE_RESOURCE_EXHAUSTED, why.text);
     return true;
 }
 
@@ -183,8 +183,8 @@ static void on_arrive(void *context, bool ok)
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
     if (arrive_refused_draining(record) || arrive_refused_full(record)) return;
     if (record->call.deadline_ns <= record->call.arrived_ns) {
-        vx_rpc_call_end(record, VX_CODE_DEADLINE_EXCEEDED,
-                        "the deadline had passed when the request arrived");
+        vx_rpc_call_refuse(record, VX_CODE_DEADLINE_EXCEEDED,
+                           "the deadline had passed when the request arrived");
         return;
     }
     arrive_admitted(record);
@@ -268,7 +268,7 @@ void vx_rpc_give_to_loop(struct vx_rpc_record *record)
     record->call.decoded_ns = vx_clock_ns();
     if (!vx_rpc_hand_begin(rpc)) {
         vx_rpc_inputs_give(record);
-        vx_rpc_call_end(record, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
+        vx_rpc_call_refuse(record, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
         return;
     }
     atomic_store_explicit(&record->owner, VX_RPC_LOOP, memory_order_release);
@@ -280,7 +280,7 @@ void vx_rpc_refuse_bad(struct vx_rpc_record *record, vx_status status,
                        const struct vx_why *why)
 {
     count(&record->rpc->refused_bad, 1);
-    vx_rpc_call_end(record, vx_status_code(status), vx_status_text(status, why));
+    vx_rpc_call_refuse(record, vx_status_code(status), vx_status_text(status, why));
 }
 
 static void arrive_admitted(struct vx_rpc_record *record)

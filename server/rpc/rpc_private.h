@@ -488,7 +488,10 @@ void vx_rpc_stream_answer(struct vx_rpc_record *child, grpc_byte_buffer *message
 /* rpc_slow.c: sets what the call is waiting for its client to do. */
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire);
 
-/* rpc_reply.c: ends a call, or a request of a stream, with a status. */
+/* rpc_reply.c: ends a call, or a request of a stream, with a status; refuses it so before
+ * the loop has it, and tells on_refused. */
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text);
+void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code,
+                        const char *text);
 
 #endif

@@ -86,6 +86,22 @@ void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char
         vx_rpc_end_start(record, NULL);
 }
 
+void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code, const char *text)
+{
+    const struct vx_rpc_options *options = &record->rpc->options;
+    i32 method = record->call.method;
+    if (options->on_refused)
+        options->on_refused(
+            options->context,
+            &(struct vx_rpc_refusal){.code = code,
+                                     .method = method == VX_RPC_METHOD_UNKNOWN
+                                                   ? ""
+                                                   : vx_method_get(method)->path,
+                                     .model = record->call.request.model,
+                                     .text = text});
+    vx_rpc_call_end(record, code, text);
+}
+
 static struct vx_rpc_record *reply_take(struct vx_call **call)
 {
     VX_ON(LOOP);

@@ -40,6 +40,13 @@ static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
     atomic_fetch_add_explicit(receives ? &rpc->cut_receiving : &rpc->cut_sending, 1,
                               memory_order_relaxed);
     atomic_store_explicit(&record->wire, VX_RPC_IDLE, memory_order_relaxed);
+    if (rpc->options.on_refused)
+        rpc->options.on_refused(
+            rpc->options.context,
+            &(struct vx_rpc_refusal){.code = VX_CODE_DEADLINE_EXCEEDED,
+                                     .method = vx_method_get(record->call.method)->path,
+                                     .model = receives ? "" : record->call.request.model,
+                                     .text = why.text});
     grpc_call_cancel_with_status(record->grpc, GRPC_STATUS_DEADLINE_EXCEEDED, why.text,
                                  NULL);
 }

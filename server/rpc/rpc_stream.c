@@ -187,7 +187,7 @@ static void request_handle(struct vx_rpc_record *child)
         /* It was decoded all the same: the answer carries its id. */
         vx_rpc_inputs_give(child);
         atomic_fetch_add_explicit(&rpc->refused_draining, 1, memory_order_relaxed);
-        vx_rpc_call_end(child, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
+        vx_rpc_call_refuse(child, VX_CODE_UNAVAILABLE, vx_rpc_shutting_down);
     } else {
         vx_rpc_give_to_loop(child);
     }

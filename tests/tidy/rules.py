@@ -265,6 +265,7 @@ URLS_ALLOWED = {
     "prometheus.io",
     "json.schemastore.org",
     "www.debian.org",  # the format of debian/copyright is named by its address
+    "www.w3.org",  # SVG's namespace
 }
 
 

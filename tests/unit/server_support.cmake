@@ -6,6 +6,7 @@ if(VX_SERVER)
   vx_unit_test(NAME test_config_file LIBS server)
   vx_unit_test(NAME test_metrics LIBS server
     SOURCES tests/unit/server/admin/admin_sample.c)
+  vx_unit_test(NAME test_metrics_recent LIBS server)
   vx_unit_test(NAME test_metrics_tools LIBS server
     SOURCES tests/unit/server/admin/admin_sample.c)
   vx_unit_test(NAME test_page LIBS server

@@ -54,6 +54,8 @@ static void sample_models(struct sample *sample)
     sample_serving(sample_model(sample, "normals", 2, VX_INSTANCE_READY), 9000);
     struct vx_instance *model = sample_model(sample, "segment", 4, VX_INSTANCE_LOADING);
     snprintf(model->reason, sizeof model->reason, "14 of 52 layers");
+    model->load_done = 14;
+    model->load_total = 52;
     model = sample_model(sample, "we\"ird\\<b>\n", 1, VX_INSTANCE_UNAVAILABLE);
     snprintf(model->reason, sizeof model->reason,
              "layer 'enc.conv1': expected tensor 'enc.conv1.weight' of shape "
@@ -79,6 +81,11 @@ static void sample_requests(struct vx_metrics *metrics)
     }
     vx_metrics_observe_request(
         metrics, &(struct vx_metrics_request){.code = VX_CODE_INVALID_ARGUMENT});
+    vx_failures_note(&metrics->failures,
+                     &(struct vx_failure){.code = VX_CODE_INVALID_ARGUMENT,
+                                          .method = "/inference/ModelInfer",
+                                          .model = "normals",
+                                          .text = "expected a shape, got <i>"});
     vx_metrics_observe_batch(metrics,
                              &(struct vx_metrics_batch){.requests = 3,
                                                         .voxels = 90000,
@@ -154,4 +161,11 @@ void sample_close(struct sample *sample)
     vx_sched_close(&sample->sched);
     vx_registry_close(&sample->registry);
     vx_metrics_close(&sample->metrics);
+}
+
+void sample_add(struct sample *sample, const char *name, const char *reason)
+{
+    struct vx_instance *model = sample_model(sample, name, 1, VX_INSTANCE_READY);
+    sample_serving(model, 1000);
+    snprintf(model->reason, sizeof model->reason, "%s", reason);
 }

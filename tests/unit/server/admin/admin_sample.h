@@ -28,6 +28,8 @@ struct sample {
 };
 
 void sample_open(struct sample *sample);
+/* One more model that serves; `reason` as if something were odd with it. */
+void sample_add(struct sample *sample, const char *name, const char *reason);
 void sample_close(struct sample *sample);
 
 #endif

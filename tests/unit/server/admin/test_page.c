@@ -227,7 +227,7 @@ END_TEST
 
 START_TEST(half_an_answer_is_an_error)
 {
-    static const char *const paths[] = {"/metrics", "/"};
+    static const char *const paths[] = {"/metrics", "/", "/status.json"};
     for (size_t i = 0; i < VX_COUNT(paths); i++) {
         struct vx_http_request request = {.path = paths[i], .query = ""};
         struct vx_http_reply reply = {.status = 200, .body = body, .capacity = 1000};
@@ -244,19 +244,18 @@ static void check_tags(void)
 {
     char open[64][16];
     int depth = 0;
-    for (const char *at = strchr(strstr(body, "</style>"), '<'); at;
+    for (const char *at = strchr(strstr(body, "</head>"), '<'); at;
          at = strchr(at + 1, '<')) {
         bool is_end = at[1] == '/';
         size_t length = strspn(at + 1 + is_end, "abcdefghijklmnopqrstuvwxyz123456789");
         char name[16];
         ck_assert_msg(length > 0 && length < sizeof name, "%.40s", at);
         snprintf(name, sizeof name, "%.*s", (int)length, at + 1 + is_end);
-        if (is_end && !strcmp(name, "style")) continue;
         if (!is_end) {
             ck_assert_int_lt(depth, 64);
             memcpy(open[depth++], name, sizeof name);
         } else if (!strcmp(name, "head") || !strcmp(name, "html")) {
-            continue; /* opened before the style */
+            continue; /* opened before */
         } else {
             ck_assert_int_gt(depth, 0);
             ck_assert_msg(!strcmp(open[--depth], name), "%s ends %s at %.60s", name,
@@ -284,14 +283,147 @@ START_TEST(page_shows_what_there_is)
                                         "80 %",
                                         "we&quot;ird\\&lt;b&gt;",
                                         "got &lt;none&gt; &amp; nothing else",
-                                        "prefers-color-scheme: dark",
-                                        "http-equiv=\"refresh\""};
+                                        "INVALID_ARGUMENT",
+                                        "got &lt;i&gt;",
+                                        "<noscript><meta http-equiv=\"refresh\"",
+                                        "src=\"/live.js\"></script>"};
     for (size_t i = 0; i < VX_COUNT(shown); i++)
         ck_assert_msg(strstr(body, shown[i]) != NULL, "no %s", shown[i]);
-    static const char *const hidden[] = {"<b>\n", "<none>", "<script",
-                                         "src=",  "url(",   "//"};
+    /* The policy that is sent with it forbids styles and scripts in the HTML. */
+    static const char *const hidden[] = {
+        "<b>\n", "<none>", "<i>", "style=", "<style", "onload", "url(", "//"};
     for (size_t i = 0; i < VX_COUNT(hidden); i++)
         ck_assert_msg(!strstr(body, hidden[i]), "has %s", hidden[i]);
+}
+END_TEST
+
+/* ------- the live page ------- */
+
+/* Every file that the page or one of its files names is there, and nothing else is asked. */
+START_TEST(the_files_of_the_page_are_there)
+{
+    static const struct {
+        const char *path, *type, *says;
+    } files[] = {
+        {"/page.css", "text/css; charset=utf-8", "prefers-color-scheme: dark"},
+        {"/live.js", "text/javascript; charset=utf-8", "from \"./charts.js\""},
+        {"/charts.js", "text/javascript; charset=utf-8", "from \"./chart.js\""},
+        {"/chart.js", "text/javascript; charset=utf-8", "from \"./dom.js\""},
+        {"/tables.js", "text/javascript; charset=utf-8", "from \"./units.js\""},
+        {"/dom.js", "text/javascript; charset=utf-8", "createElementNS"},
+        {"/units.js", "text/javascript; charset=utf-8", "export"},
+        {"/icon.svg", "image/svg+xml", "</svg>"},
+    };
+    for (size_t i = 0; i < VX_COUNT(files); i++) {
+        struct vx_http_reply reply = ask(files[i].path);
+        ck_assert_msg(reply.status == 200, "%s", files[i].path);
+        ck_assert_str_eq(reply.content_type, files[i].type);
+        ck_assert_uint_eq(strlen(body), reply.length);
+        ck_assert_msg(strstr(body, files[i].says) != NULL, "%s", files[i].path);
+        static const char *const never[] = {"innerHTML", "insertAdjacentHTML", "eval(",
+                                            "document.write", "https:"};
+        for (size_t k = 0; k < VX_COUNT(never); k++)
+            ck_assert_msg(!strstr(body, never[k]), "%s: %s", files[i].path, never[k]);
+    }
+    ck_assert_int_eq(ask("/page_head.html").status, 404);
+}
+END_TEST
+
+static const struct vx_json *status_read(void)
+{
+    static char block[8 << 20];
+    static struct vx_arena arena;
+    struct vx_why problem = {""};
+    const struct vx_json *root = NULL;
+    struct vx_http_reply reply = ask("/status.json");
+    ck_assert_int_eq(reply.status, 200);
+    ck_assert_str_eq(reply.content_type, "application/json");
+    vx_arena_init(&arena, block, sizeof block);
+    vx_status st = vx_json_parse(body, reply.length, &arena, &problem, &root);
+    ck_assert_msg(!st.fault, "%s", problem.text);
+    return root;
+}
+
+static const struct vx_json *status_get(const struct vx_json *object, const char *key)
+{
+    const struct vx_json *value = vx_json_find(object, key);
+    ck_assert_msg(value != NULL, "no %s", key);
+    return value;
+}
+
+static i64 status_i64(const struct vx_json *object, const char *key)
+{
+    i64 number = -1;
+    ck_assert_msg(vx_json_whole(status_get(object, key), &number), "%s", key);
+    return number;
+}
+
+static const struct vx_json *status_item(const struct vx_json *list, i32 index)
+{
+    ck_assert_int_lt(index, list->count);
+    const struct vx_json *item = list->first;
+    while (index--) item = item->next;
+    return item;
+}
+
+START_TEST(status_says_what_there_is)
+{
+    const struct vx_json *root = status_read();
+    ck_assert(!status_get(root, "ready")->boolean);
+    ck_assert_ptr_nonnull(strstr(status_get(root, "why")->text, "14 of 52 layers"));
+    const struct vx_json *requests = status_get(root, "requests");
+    ck_assert_int_eq(status_i64(requests, "answered"), 4000);
+    ck_assert_int_eq(status_i64(requests, "failed"), 1);
+    ck_assert_int_eq(status_i64(requests, "waiting"), 3);
+    const struct vx_json *latency = status_get(root, "latency");
+    ck_assert_int_eq(status_get(latency, "counts")->count,
+                     status_get(latency, "bounds_ns")->count + 1);
+    const struct vx_json *rows = status_get(root, "models");
+    ck_assert_int_eq(rows->count, 5);
+    const struct vx_json *model = status_item(rows, 0);
+    ck_assert_str_eq(status_get(model, "name")->text, "normals");
+    ck_assert_str_eq(status_get(model, "state")->text, "ready");
+    ck_assert_int_eq(status_i64(model, "answered"), 128431);
+    ck_assert_int_eq(status_i64(model, "failed"), 12);
+    model = status_item(rows, 3);
+    ck_assert_str_eq(status_get(model, "state")->text, "loading");
+    ck_assert_int_eq(status_i64(model, "load_done"), 14);
+    ck_assert_int_eq(status_i64(model, "load_total"), 52);
+    model = status_item(rows, 4);
+    ck_assert_str_eq(status_get(model, "name")->text, "we\"ird\\<b>\n");
+    ck_assert_ptr_nonnull(strstr(status_get(model, "why")->text, "got <none>"));
+    const struct vx_json *device = status_item(status_get(root, "devices"), 0);
+    ck_assert_str_eq(status_get(device, "state")->text, "up");
+    ck_assert_int_eq(status_i64(device, "memory_peak"), 734003200);
+    ck_assert_int_eq(status_i64(status_get(device, "gpu"), "busy_percent"), 7);
+    const struct vx_json *failure = status_item(status_get(root, "failures"), 0);
+    ck_assert_str_eq(status_get(failure, "text")->text, "expected a shape, got <i>");
+    ck_assert_int_eq(status_i64(failure, "count"), 1);
+}
+END_TEST
+
+/* The page asks every two seconds: what an answer may cost is linear in the models. */
+START_TEST(status_is_small_and_the_largest_fits)
+{
+    vx_registry_close(&sample.registry);
+    ck_assert(!vx_registry_open(&sample.registry).fault);
+    sample.sources.registry = sample.registry;
+    char name[VX_NAME_BYTES], reason[VX_WHY_BYTES];
+    for (i32 i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "model-%d", i);
+        sample_add(&sample, name, "14 of 52 layers");
+    }
+    status_read();
+    ck_assert_uint_lt(strlen(body), 48 * 1024);
+    memset(name, 1, sizeof name); /* each is escaped as six */
+    memset(reason, 1, sizeof reason);
+    reason[sizeof reason - 1] = '\0';
+    for (i32 i = 100; i < VX_INSTANCES_MAX; i++) {
+        snprintf(name + sizeof name - 4, 4, "%d", i);
+        sample_add(&sample, name, reason);
+    }
+    status_read();
+    ck_assert_uint_lt(strlen(body), sizeof body / 2);
 }
 END_TEST
 
@@ -342,6 +474,9 @@ int main(void)
     tcase_add_test(tests, half_an_answer_is_an_error);
     tcase_add_test(tests, page_shows_what_there_is);
     tcase_add_test(tests, empty_server_has_a_page);
+    tcase_add_test(tests, the_files_of_the_page_are_there);
+    tcase_add_test(tests, status_says_what_there_is);
+    tcase_add_test(tests, status_is_small_and_the_largest_fits);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -27,6 +27,11 @@ START_TEST(get_and_get_again)
         ck_assert_ptr_nonnull(strstr(answer.head, "\r\nContent-Type: text/x-test\r\n"));
         ck_assert_ptr_nonnull(strstr(answer.head, "\r\nConnection: keep-alive\r\n"));
         ck_assert_ptr_nonnull(strstr(answer.head, "\r\nCache-Control: no-store\r\n"));
+        /* Nothing in the HTML and nothing from elsewhere: only the port's own files. */
+        const char *policy = strstr(answer.head, "\r\nContent-Security-Policy: ");
+        ck_assert_ptr_nonnull(policy);
+        ck_assert_ptr_nonnull(strstr(policy, ": default-src 'none'; script-src 'self';"));
+        ck_assert_ptr_null(strstr(policy, "unsafe"));
         ck_assert_uint_eq(answer.body_bytes, strlen("/a%20b|x=1&y=?z"));
         ck_assert_mem_eq(answer.body, "/a%20b|x=1&y=?z", answer.body_bytes);
     }

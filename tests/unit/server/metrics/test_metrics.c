@@ -377,6 +377,20 @@ START_TEST(the_largest_text_fits_a_reply)
 }
 END_TEST
 
+/* What a scrape costs is what it writes, and one walk over the models: tests/bench/scrape.py
+ * measures it. */
+START_TEST(a_hundred_models_are_170_kb)
+{
+    char name[16];
+    for (i32 i = 0; i < 95; i++) {
+        snprintf(name, sizeof name, "model-%d", i);
+        sample_add(&sample, name, "");
+    }
+    render();
+    ck_assert_uint_lt(strlen(text), 192 * 1024);
+}
+END_TEST
+
 START_TEST(a_small_buffer_is_a_status)
 {
     render();
@@ -420,6 +434,11 @@ START_TEST(texts_are_cut_and_escaped)
     vx_text_add(&piece, " ");
     vx_text_decimal(&piece, 100, 1000);
     ck_assert_str_eq(out, "0 18446744073709551615.999999999 100.000001");
+    vx_text_init(&piece, out, sizeof out);
+    vx_text_i64(&piece, INT64_MIN);
+    vx_text_i64(&piece, 0);
+    vx_text_i64(&piece, INT64_MAX);
+    ck_assert_str_eq(out, "-922337203685477580809223372036854775807");
     vx_text_init(&piece, out, 5);
     vx_text_add(&piece, "1234");
     ck_assert(!piece.full);
@@ -457,6 +476,7 @@ int main(void)
     tcase_add_test(tests, failures_do_not_look_fast);
     tcase_add_test(tests, percentiles_are_of_the_last_minute);
     tcase_add_test(tests, the_largest_text_fits_a_reply);
+    tcase_add_test(tests, a_hundred_models_are_170_kb);
     tcase_add_test(tests, a_small_buffer_is_a_status);
     tcase_add_test(tests, texts_are_cut_and_escaped);
     suite_add_tcase(suite, tests);
