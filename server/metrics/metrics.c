@@ -8,6 +8,7 @@
 #include "engine/base/process/log.h"
 #include "engine/base/process/thread.h"
 #include "server/base/text.h"
+#include "server/metrics/metrics_tokens.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -483,6 +484,7 @@ vx_status vx_metrics_render(const struct vx_metrics_sources *sources, char *out,
     struct vx_text text;
     vx_text_init(&text, out, capacity);
     render_server(sources, &text);
+    vx_metrics_render_tokens(sources->access, &text);
     render_models(sources, &text);
     render_workers(sources, &text);
     render_gpus(sources, &text);

@@ -21,6 +21,7 @@
 #define VX_SERVER_METRICS_H
 
 #include "engine/device.h"
+#include "server/access/access.h"
 #include "server/models/registry.h"
 #include "server/rpc/rpc.h"
 #include "server/sched/sched.h"
@@ -118,6 +119,7 @@ struct vx_metrics_sources {
     i64 queued_voxels;
     u64 arena_bytes, arena_bytes_used;
     struct vx_regions *regions; /* NULL: shared memory of clients is not served */
+    struct vx_access *access;   /* NULL: no tokens and no limits */
     const char *problem;        /* with the repository; NULL, "" = none */
     bool ready;
 };
