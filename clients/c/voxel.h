@@ -150,8 +150,13 @@ struct voxel_options {
     int64_t deadline_us; /* for calls that set none; 0 = no limit */
     bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
     bool no_geometry_header; /* inferences do not send x-voxel-geometry, see below */
+    /* Sent with every call as the metadata `authorization: Bearer TOKEN`; NULL = none.
+     * 1 to VOXEL_TOKEN_BYTES_MAX letters, digits and - . _ ~ + / =.  In plain text
+     * whoever sees it on the network can use it. */
+    const char *token;
 };
-#define VOXEL_THREADS_MAX 16
+#define VOXEL_THREADS_MAX     16
+#define VOXEL_TOKEN_BYTES_MAX 256
 
 /* Makes a client for the server at `address`: "host:port", "[v6]:port" or "unix:path".
  * `options` may be NULL, which means all zero.  The library copies both.

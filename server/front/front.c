@@ -289,6 +289,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
     VX_TRY(vx_front_open_access(front, why));
     VX_TRY(vx_shared_open((u64)config->arena_bytes, why, &front->shared));
     VX_TRY(vx_registry_open(&front->registry));
+    if (config->tokens[0]) vx_registry_hide_names(front->registry);
     VX_TRY(vx_sched_open((i32)config->queue_max, &front->sched));
     VX_TRY(vx_geometries_open(&front->geometries));
     VX_TRY(vx_metrics_open(&front->metrics));
