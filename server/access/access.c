@@ -148,8 +148,9 @@ static vx_status identify(struct vx_access *access, struct vx_access_ticket *tic
         ticket->table = access->uses;
         ticket->entry =
             ticket->presents ? vx_access_table_find(table, &ticket->key) : table->anyone;
-        const char *name = ticket->entry < 0 ? "" : table->entries[ticket->entry].name;
-        snprintf(ticket->name, sizeof ticket->name, "%s", name);
+        ticket->name[0] = '\0';
+        if (ticket->entry >= 0)
+            memcpy(ticket->name, table->entries[ticket->entry].name, sizeof ticket->name);
     }
     if (ticket->entry >= 0) return check_expiry(access, ticket, why);
     if (!ticket->presents) return VX_OK; /* who may present nothing decides the caller */
@@ -260,7 +261,7 @@ static vx_status refuse_limit(struct vx_access *access,
                               struct vx_why *why)
 {
     char who[WHO_BYTES];
-    i64 wait_ms = (wait_ns + VX_NS_PER_MS - 1) / VX_NS_PER_MS;
+    i64 wait_ms = (wait_ns - 1 + VX_NS_PER_MS - 1) / VX_NS_PER_MS;
     counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_REQUESTS + unit]++;
     VX_FAIL_WHY(
         why, RESOURCE_EXHAUSTED, "a limit of a token or a connection is reached",

@@ -19,10 +19,15 @@ void vx_access_key_of(enum vx_access_key_kind kind, const void *text, size_t len
 
 bool vx_access_key_same(const struct vx_access_key *a, const struct vx_access_key *b)
 {
-    /* volatile: the compiler must not end the loop at the first difference. */
-    volatile u8 differ = (u8)(a->kind ^ b->kind);
-    for (size_t i = 0; i < VX_SHA256_BYTES; i++)
-        differ = (u8)(differ | (a->digest[i] ^ b->digest[i]));
+    u64 differ = (u64)a->kind ^ (u64)b->kind;
+    for (size_t i = 0; i < VX_SHA256_BYTES; i += sizeof(u64)) {
+        u64 of_a, of_b;
+        memcpy(&of_a, a->digest + i, sizeof of_a);
+        memcpy(&of_b, b->digest + i, sizeof of_b);
+        differ |= of_a ^ of_b;
+        /* The compiler must not know `differ`, or it could end at a first difference. */
+        __asm__ volatile("" : "+r"(differ));
+    }
     return !differ;
 }
 

@@ -40,7 +40,7 @@ i64 vx_access_bucket_wait_ns(const struct vx_access_limit *limit,
     bucket_refill(limit, bucket, now_ns);
     if (bucket->level >= 1 - ROUNDING) return 0;
     f64 ns = (1 - bucket->level) / limit->per_s * (f64)VX_NS_PER_S;
-    return ns < 1e18 ? (i64)ns + 1 : (i64)1e18;
+    return ns < 1e18 ? (i64)ns + 1 : (i64)1e18; /* + 1: never 0 */
 }
 
 void vx_access_bucket_pay(const struct vx_access_limit *limit,

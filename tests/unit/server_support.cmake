@@ -10,6 +10,10 @@ if(VX_SERVER)
     SOURCES tests/unit/server/admin/admin_sample.c)
   vx_unit_test(NAME test_page LIBS server
     SOURCES tests/unit/server/admin/admin_sample.c)
+  foreach(name test_access_calls test_access_limit test_access_table)
+    vx_unit_test(NAME ${name} LIBS server)
+  endforeach()
+  vx_fuzz_target(NAME fuzz_access LIBS server CORPUS tests/fuzz/corpus/access)
   vx_unit_test(NAME test_timer LIBS server)
   vx_unit_test(NAME test_http LIBS server
     SOURCES tests/unit/server/http/http_harness.c)
