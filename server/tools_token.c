@@ -3,11 +3,13 @@
 #include "server/tools.h"
 
 #include "engine/base/process/alloc.h"
+#include "engine/base/process/clock.h"
 #include "engine/base/process/print.h"
 #include "engine/base/text/typed.h"
 #include "server/access/access_file.h"
 
 #include <string.h>
+#include <time.h>
 
 static const char token_usage[] =
     "voxeld token new NAME\n"
@@ -73,6 +75,16 @@ static int token_new(const char *name)
     return 0;
 }
 
+static void print_expiry(i64 ms)
+{
+    char text[32];
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm day;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &day));
+    vx_print("\n  expires %s%s", text,
+             vx_clock_wall_ms() >= ms ? ", and that was in the past" : "");
+}
+
 static void print_entry(const struct vx_access_entry *entry)
 {
     vx_print("%s\n  models ", entry->name);
@@ -86,6 +98,7 @@ static void print_entry(const struct vx_access_entry *entry)
             vx_print("\n  %s %.15g per second, at most %.15g at once",
                      vx_access_unit_name((enum vx_access_unit)u), entry->limits[u].per_s,
                      entry->limits[u].burst);
+    if (entry->expires_ms) print_expiry(entry->expires_ms);
     vx_print("\n");
 }
 
