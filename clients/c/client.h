@@ -57,6 +57,8 @@ struct voxel_client {
  * the first call. */
 enum voxel_code voxel_address_check(const char *address, struct voxel_error *error);
 
+/* Letters, digits and - . _ ~ + / =: what voxeld takes. */
+#define VOXEL_TOKEN_BYTES_MAX 256
 /* Whether what is sent there stays on this host. */
 bool voxel_address_is_local(const char *address);
 

@@ -17,7 +17,6 @@
  *   struct voxel_answer *answer;
  *   if (voxel_infer(client, &request, &answer, &error)) return fail(&error);
  *   const struct voxel_tensor *normals = voxel_answer_find(answer, "normals");
- *   ...
  *   voxel_answer_free(answer);
  *   voxel_client_close(client);
  *
@@ -44,8 +43,7 @@
  *          damaged answer) and with each code that the server sends; "Fails" at a
  *          function names the other codes.  An answer that contradicts its request
  *          (another model, version or id, a missing output, another number of rows than
- *          was sent, another number of bytes than its shape needs) is INTERNAL, never an
- *          answer.
+ *          was sent, another number of bytes than its shape needs) is INTERNAL.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -150,13 +148,10 @@ struct voxel_options {
     int64_t deadline_us; /* for calls that set none; 0 = no limit */
     bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
     bool no_geometry_header; /* inferences do not send x-voxel-geometry, see below */
-    /* Sent with every call as the metadata `authorization: Bearer TOKEN`; NULL = none.
-     * 1 to VOXEL_TOKEN_BYTES_MAX letters, digits and - . _ ~ + / =.  In plain text
-     * whoever sees it on the network can use it. */
+    /* Sent with each call as `authorization: Bearer TOKEN`; NULL = none. */
     const char *token;
 };
-#define VOXEL_THREADS_MAX     16
-#define VOXEL_TOKEN_BYTES_MAX 256
+#define VOXEL_THREADS_MAX 16
 
 /* Makes a client for the server at `address`: "host:port", "[v6]:port" or "unix:path".
  * `options` may be NULL, which means all zero.  The library copies both.

@@ -56,8 +56,8 @@ int cli_token_get(const char *command, const char *file, const char *server,
     }
     if (*token && !voxel_address_is_local(server))
         fprintf(stderr,
-                "voxel %s: the token goes to %s in plain text, and whoever sees it on "
-                "the way can use it\n",
+                "voxel %s: the token goes to %s in plain text; anyone who sees it on the "
+                "way can use it\n",
                 command, server);
     return CLI_DONE;
 }

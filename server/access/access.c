@@ -255,34 +255,41 @@ static vx_status add_connection(struct vx_access *access, struct vx_access_ticke
     return VX_OK;
 }
 
-static vx_status refuse_limit(struct vx_access *access,
-                              const struct vx_access_ticket *ticket, bool of_entry,
-                              enum vx_access_unit unit, f64 per_s, i64 wait_ns,
-                              struct vx_why *why)
+/* One question about limits. */
+struct spending {
+    struct vx_access *access;
+    struct vx_access_ticket *ticket;
+    const struct vx_access_cost *cost;
+    u32 units; /* bit: must not be used up, though nothing of it may be paid yet */
+    i64 now_ns;
+    struct vx_why *why;
+};
+
+static vx_status refuse_limit(const struct spending *spending, struct meter meter,
+                              enum vx_access_unit unit, i64 wait_ns)
 {
     char who[WHO_BYTES];
+    struct vx_access *access = spending->access;
+    bool of_entry = meter.limits != access->options.connection;
     i64 wait_ms = (wait_ns - 1 + VX_NS_PER_MS - 1) / VX_NS_PER_MS;
-    counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_REQUESTS + unit]++;
+    counts_of(access, spending->ticket)->refused[VX_ACCESS_REFUSED_REQUESTS + unit]++;
     VX_FAIL_WHY(
-        why, RESOURCE_EXHAUSTED, "a limit of a token or a connection is reached",
+        spending->why, RESOURCE_EXHAUSTED,
+        "a limit of a token or a connection is reached",
         "%s has used its limit of %.15g %s per second; try again in about %lld ms",
-        of_entry ? who_of(ticket, who) : "this connection", per_s,
-        vx_access_unit_name(unit), (long long)wait_ms);
+        of_entry ? who_of(spending->ticket, who) : "this connection",
+        meter.limits[unit].per_s, vx_access_unit_name(unit), (long long)wait_ms);
 }
 
-/* Fails if one of these units is used up. */
-static vx_status meter_check(struct vx_access *access,
-                             const struct vx_access_ticket *ticket, struct meter meter,
-                             u32 units, i64 now_ns, struct vx_why *why)
+/* Fails if one of the units is used up. */
+static vx_status meter_check(const struct spending *spending, struct meter meter)
 {
-    bool of_entry = meter.limits != access->options.connection;
     for (i32 u = 0; meter.limits && u < VX_ACCESS_UNITS; u++) {
-        if (!(units >> u & 1)) continue;
-        i64 wait_ns =
-            vx_access_bucket_wait_ns(&meter.limits[u], &meter.buckets[u], now_ns);
+        if (!(spending->units >> u & 1)) continue;
+        i64 wait_ns = vx_access_bucket_wait_ns(&meter.limits[u], &meter.buckets[u],
+                                               spending->now_ns);
         if (wait_ns)
-            return refuse_limit(access, ticket, of_entry, (enum vx_access_unit)u,
-                                meter.limits[u].per_s, wait_ns, why);
+            return refuse_limit(spending, meter, (enum vx_access_unit)u, wait_ns);
     }
     return VX_OK;
 }
@@ -293,20 +300,19 @@ static void meter_pay(struct meter meter, const struct vx_access_cost *cost)
         vx_access_bucket_pay(&meter.limits[u], &meter.buckets[u], cost->of[u]);
 }
 
-/* Units that must not be used up, though nothing of them may be paid yet. */
-static vx_status spend(struct vx_access *access, struct vx_access_ticket *ticket,
-                       const struct vx_access_cost *cost, u32 units, i64 now_ns,
-                       struct vx_why *why)
+/* Both the entry and the connection must admit it; then both pay. */
+static vx_status spend(struct spending *spending)
 {
-    struct meter entry = meter_of_entry(access, ticket);
-    struct meter connection = meter_of_connection(access, ticket);
-    struct vx_access_counts *counts = counts_of(access, ticket);
-    const struct vx_access_cost bytes = {{[VX_ACCESS_BYTES] = cost->of[VX_ACCESS_BYTES]}};
+    struct meter entry = meter_of_entry(spending->access, spending->ticket);
+    struct meter connection = meter_of_connection(spending->access, spending->ticket);
+    struct vx_access_counts *counts = counts_of(spending->access, spending->ticket);
+    const struct vx_access_cost bytes = {
+        {[VX_ACCESS_BYTES] = spending->cost->of[VX_ACCESS_BYTES]}};
     for (i32 u = 0; u < VX_ACCESS_UNITS; u++)
-        if (cost->of[u]) units |= UINT32_C(1) << u;
-    vx_status st = meter_check(access, ticket, entry, units, now_ns, why);
-    if (!st.fault) st = meter_check(access, ticket, connection, units, now_ns, why);
-    const struct vx_access_cost *due = st.fault ? &bytes : cost;
+        if (spending->cost->of[u]) spending->units |= UINT32_C(1) << u;
+    vx_status st = meter_check(spending, entry);
+    if (!st.fault) st = meter_check(spending, connection);
+    const struct vx_access_cost *due = st.fault ? &bytes : spending->cost;
     meter_pay(entry, due);
     meter_pay(connection, due);
     counts->requests += (u64)due->of[VX_ACCESS_REQUESTS];
@@ -354,8 +360,12 @@ static vx_status enter(struct vx_access *access, const struct vx_access_arrival 
     if (!arrival->is_request) return VX_OK;
     /* An inference that could not be paid for is refused before its message is read. */
     const struct vx_access_cost one = {{[VX_ACCESS_REQUESTS] = 1}};
-    u32 units = group == VX_ACCESS_INFER ? UINT32_MAX : 0;
-    return spend(access, ticket, &one, units, arrival->now_ns, why);
+    return spend(&(struct spending){.access = access,
+                                    .ticket = ticket,
+                                    .cost = &one,
+                                    .units = group == VX_ACCESS_INFER ? UINT32_MAX : 0,
+                                    .now_ns = arrival->now_ns,
+                                    .why = why});
 }
 
 vx_status vx_access_enter(struct vx_access *access,
@@ -397,7 +407,7 @@ vx_status vx_access_spend(struct vx_access *access, struct vx_access_ticket *tic
     pthread_mutex_lock(&access->lock);
     vx_status st = identify(access, ticket, why);
     if (!st.fault) st = check_somebody(access, ticket);
-    if (!st.fault) st = spend(access, ticket, cost, 0, now_ns, why);
+    if (!st.fault) st = spend(&(struct spending){access, ticket, cost, 0, now_ns, why});
     pthread_mutex_unlock(&access->lock);
     return st;
 }

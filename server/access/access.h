@@ -36,8 +36,8 @@ struct vx_access_options {
     bool tokens;      /* there is a file of tokens */
     bool health_asks; /* health asks for a token, too */
     i32 connections_max;
-    struct vx_access_limit
-        connection[VX_ACCESS_UNITS]; /* of calls that present nothing */
+    /* Of each connection, for calls that present nothing. */
+    struct vx_access_limit connection[VX_ACCESS_UNITS];
 };
 
 /* Who a call is of. */
@@ -45,7 +45,8 @@ struct vx_access_ticket {
     u64 table;     /* which table `entry` belongs to */
     i32 entry;     /* -1 = nobody: no tokens are asked for, or it is health */
     bool presents; /* `key` is what it presented */
-    bool adds; /* its connection is counted since this call: vx_access_gone removes it */
+    /* Its connection is counted since this call: vx_access_gone removes it. */
+    bool adds;
     struct vx_access_key key;
     u64 connection;
     char name[VX_ACCESS_NAME_BYTES]; /* of the entry, for log lines; "" = nobody */

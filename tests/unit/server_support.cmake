@@ -10,9 +10,11 @@ if(VX_SERVER)
     SOURCES tests/unit/server/admin/admin_sample.c)
   vx_unit_test(NAME test_page LIBS server
     SOURCES tests/unit/server/admin/admin_sample.c)
-  foreach(name test_access_calls test_access_limit test_access_table)
-    vx_unit_test(NAME ${name} LIBS server)
+  foreach(name test_access_calls test_access_file)
+    vx_unit_test(NAME ${name} SOURCES tests/unit/server/access/access_rig.c LIBS server)
   endforeach()
+  vx_unit_test(NAME test_access_limit LIBS server)
+  vx_unit_test(NAME test_access_table LIBS server)
   vx_fuzz_target(NAME fuzz_access LIBS server CORPUS tests/fuzz/corpus/access)
   vx_unit_test(NAME test_timer LIBS server)
   vx_unit_test(NAME test_http LIBS server

@@ -26,7 +26,7 @@ class Client:
     address      "host:port", "[ipv6]:port" or "unix:path"; ValueError if it cannot be an address
     credentials  grpc.ChannelCredentials for TLS; None = plain text
     token        sent with every call as the metadata authorization: Bearer TOKEN; None = none.
-                 Without credentials whoever sees it on the network can use it
+                 Without credentials anyone who sees it on the network can use it
     geometry_header  False: infer does not send the header x-voxel-geometry, see geometry.header
 
     The first call connects.  Use it with `with`, or call close().

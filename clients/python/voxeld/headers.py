@@ -19,6 +19,6 @@ def of_token(token, address, credentials):
         raise ValueError("token: expected 1 to 256 letters, digits and - . _ ~ + / =, got "
                          f"{len(token)} characters, or others")
     if credentials is None and not address.startswith(_HERE):
-        warnings.warn(f"the token goes to {address} in plain text, and whoever sees it on the way "
+        warnings.warn(f"the token goes to {address} in plain text; anyone who sees it on the way "
                       "can use it", stacklevel=3)
     return (("authorization", f"Bearer {token}"),)
