@@ -28,6 +28,7 @@ struct vx_access {
     i32 now;  /* which of the two applies */
     u64 uses; /* tables that have been used: the number of the one that applies */
     struct vx_access_counts nobody;
+    enum vx_access_file_state file;
     struct vx_access_connections connections;
 };
 
@@ -448,6 +449,21 @@ bool vx_access_sees(struct vx_access *access, struct vx_access_ticket *ticket,
     bool yes = !identify(access, ticket, &why).fault && sees(access, ticket, model);
     pthread_mutex_unlock(&access->lock);
     return yes;
+}
+
+void vx_access_file_state_set(struct vx_access *access, enum vx_access_file_state state)
+{
+    pthread_mutex_lock(&access->lock);
+    access->file = state;
+    pthread_mutex_unlock(&access->lock);
+}
+
+enum vx_access_file_state vx_access_file_state(struct vx_access *access)
+{
+    pthread_mutex_lock(&access->lock);
+    enum vx_access_file_state state = access->file;
+    pthread_mutex_unlock(&access->lock);
+    return state;
 }
 
 void vx_access_gone(struct vx_access *access, u64 connection)

@@ -121,6 +121,11 @@ VX_MUST_USE vx_status vx_access_model(struct vx_access *access,
 bool vx_access_sees(struct vx_access *access, struct vx_access_ticket *ticket,
                     const char *model);
 
+/* Whether the file of tokens, as it is now, is what applies; for metrics. */
+enum vx_access_file_state { VX_ACCESS_FILE_NONE, VX_ACCESS_FILE_BAD, VX_ACCESS_FILE_GOOD };
+void vx_access_file_state_set(struct vx_access *access, enum vx_access_file_state state);
+enum vx_access_file_state vx_access_file_state(struct vx_access *access);
+
 /* A connection has ended.  It may have ended before its last call was entered: after a
  * ticket that `adds`, the caller asks whether the connection lives. */
 void vx_access_gone(struct vx_access *access, u64 connection);

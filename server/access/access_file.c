@@ -93,6 +93,7 @@ static void file_use(struct vx_access_file *file)
         VX_LOG(TOKENS_FAILED,
                VX_LOG_TEXT("code", vx_code_name(vx_status_code(file->status))),
                VX_LOG_TEXT("why", vx_status_text(file->status, &file->why)));
+        vx_access_file_state_set(file->access, VX_ACCESS_FILE_BAD);
         return;
     }
     VX_LOG(TOKENS, VX_LOG_I64("entries", file->table->entries_count),
@@ -101,6 +102,7 @@ static void file_use(struct vx_access_file *file)
         VX_LOG(TOKENS_OPEN, VX_LOG_TEXT("why", "others may read the hashes: chmod o-r"),
                VX_LOG_TEXT("file", file->path));
     vx_access_use_spare(file->access, vx_clock_ns());
+    vx_access_file_state_set(file->access, VX_ACCESS_FILE_GOOD);
 }
 
 static void file_read(struct vx_access_file *file)

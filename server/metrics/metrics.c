@@ -313,6 +313,8 @@ static void render_server(const struct vx_metrics_sources *s, struct vx_text *te
     struct family family = {.text = text};
     char label[LABELS_BYTES];
     const struct vx_regions_counts regions = regions_of(s); /* once: it takes a lock */
+    const enum vx_access_file_state token_file =
+        s->access ? vx_access_file_state(s->access) : VX_ACCESS_FILE_NONE;
 #define VX_METRIC_SERVER(name_, type_, labels_, value_, help_)                           \
     family_begin(&family, #name_, #type_, help_);                                        \
     series(text, #name_, "", labels_, value_);

@@ -72,6 +72,7 @@ def test_a_file_that_changes_under_load(repository, tmp_path):
         wrong.write_text("{")
         wrong.rename(tokens.path)
         daemon.wait_said("TOKENS_FAILED")
+        assert daemon.metrics()["voxeld_token_file_good"] == 0
         before = list(done)
         daemon.wait_for("requests", lambda: all(d > b + 5 for d, b in zip(done, before)))
         assert not failures
@@ -100,6 +101,7 @@ def test_a_file_that_changes_under_load(repository, tmp_path):
             answered.set()
             assert own.infer("b")[0] is CODE.OK
         assert daemon.log().count("TOKENS_FAILED") == 1
+        assert daemon.metrics()["voxeld_token_file_good"] == 1
         assert "tokens.json: line 1, column 2" in daemon.log()
 
 
@@ -154,6 +156,17 @@ def test_settings_without_a_file(tmp_path):
                              capture_output=True, text=True, timeout=PATIENCE)
         assert run.returncode == 2
         assert f"{flag} has no effect without a file as --tokens" in run.stderr
+
+
+def test_no_core_dump(repository, daemon, tmp_path):
+    """A core would have the tokens that gRPC keeps."""
+    def limit(pid):
+        line, = [x for x in open(f"/proc/{pid}/limits") if x.startswith("Max core file size")]
+        return line.split()[4:6]
+    here = limit("self")
+    assert limit(daemon.process.pid) == ["0", here[1]]
+    with Daemon(repository, tmp_path) as other:
+        assert limit(other.process.pid) == here
 
 
 def test_health_may_ask(repository, tmp_path):
