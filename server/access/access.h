@@ -122,7 +122,11 @@ bool vx_access_sees(struct vx_access *access, struct vx_access_ticket *ticket,
                     const char *model);
 
 /* Whether the file of tokens, as it is now, is what applies; for metrics. */
-enum vx_access_file_state { VX_ACCESS_FILE_NONE, VX_ACCESS_FILE_BAD, VX_ACCESS_FILE_GOOD };
+enum vx_access_file_state {
+    VX_ACCESS_FILE_NONE,
+    VX_ACCESS_FILE_BAD,
+    VX_ACCESS_FILE_GOOD
+};
 void vx_access_file_state_set(struct vx_access *access, enum vx_access_file_state state);
 enum vx_access_file_state vx_access_file_state(struct vx_access *access);
 

@@ -216,9 +216,9 @@ vx_status vx_control_trace_setting(struct vx_control_question *question)
             VX_LOG_I64("trace_count", all.values[VX_TRACE_COUNT]),
             VX_LOG_TEXT("model", request->model_name),
             VX_LOG_TEXT("peer", peer_name(&peer)),
-            VX_LOG_TEXT("token", vx_control_token(question)),
             VX_LOG_I64("connection", (i64)peer.connection),
-            VX_LOG_I64("uid", peer_uid(&peer)));
+            VX_LOG_I64("uid", peer_uid(&peer)),
+            VX_LOG_TEXT("token", vx_control_token(question)));
     }
     struct trace_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
@@ -355,9 +355,9 @@ vx_status vx_control_log_settings(struct vx_control_question *question)
                VX_LOG_I64("log_error", wanted.error),
                VX_LOG_I64("log_verbose_level", wanted.verbose),
                VX_LOG_TEXT("peer", peer_name(&peer)),
-               VX_LOG_TEXT("token", vx_control_token(question)),
                VX_LOG_I64("connection", (i64)peer.connection),
-               VX_LOG_I64("uid", peer_uid(&peer)));
+               VX_LOG_I64("uid", peer_uid(&peer)),
+               VX_LOG_TEXT("token", vx_control_token(question)));
         vx_log_choice_set(&wanted);
     }
     log_say_all(answer, &wanted);

@@ -184,6 +184,8 @@ START_TEST(server_and_workers_are_said)
     expect("voxeld_connections_total", "345");
     expect("voxeld_connections_refused_total", "6");
     expect("voxeld_streams", "2");
+    expect("voxeld_token_file_good", "0");
+    expect("voxeld_token_requests_total{token=\"open\"}", "0");
     ck_assert_ptr_null(strstr(text, "\nvoxeld_regions{")); /* not reported */
     expect("voxeld_arena_bytes", "2147483648");
     expect("voxeld_arena_used_bytes", "14680064");
@@ -209,49 +211,6 @@ START_TEST(server_and_workers_are_said)
     render();
     check_grammar();
     ck_assert_ptr_null(strstr(text, "\nnv_inference_pending_request_count{"));
-}
-END_TEST
-
-START_TEST(tokens_are_said)
-{
-    const struct vx_access_options options = {.tokens = true, .connections_max = 1};
-    char entry[] = "{\"tokens\": [{\"name\": \"open.-_\", \"anyone\": true, \"models\": "
-                   "[\"*\"], \"methods\": [\"infer\"]}]}";
-    const struct vx_access_arrival wrong = {.authorization = "x",
-                                            .authorization_length = 1};
-    const struct vx_access_arrival right = {.method = VX_METHOD_ID_MODEL_INFER,
-                                            .is_request = true};
-    const struct vx_access_cost cost = {
-        {[VX_ACCESS_BYTES] = 70, [VX_ACCESS_VOXELS] = 5}};
-    struct vx_access_ticket ticket;
-    struct vx_why why;
-    render();
-    ck_assert_ptr_null(strstr(text, "voxeld_token_"));
-    ck_assert(!vx_access_open(&options, &sample.sources.access).fault);
-    struct vx_access *access = sample.sources.access;
-    render();
-    check_grammar();
-    ck_assert_ptr_null(strstr(text, "voxeld_token_file_good"));
-    expect("voxeld_token_requests_total{token=\"\"}", "0");
-    struct vx_access_table *table = vx_access_spare(access);
-    ck_assert(!vx_access_table_parse(entry, strlen(entry), &why, table).fault);
-    vx_access_use_spare(access, 0);
-    vx_access_file_state_set(access, VX_ACCESS_FILE_BAD);
-    ck_assert(!vx_access_enter(access, &right, &why, &ticket).fault);
-    ck_assert(!vx_access_spend(access, &ticket, &cost, 0, &why).fault);
-    ck_assert(vx_access_enter(access, &wrong, &why, &ticket).fault);
-    render();
-    check_grammar();
-    expect("voxeld_token_file_good", "0");
-    expect("voxeld_token_requests_total{token=\"open.-_\"}", "1");
-    expect("voxeld_token_bytes_total{token=\"open.-_\"}", "70");
-    expect("voxeld_token_voxels_total{token=\"open.-_\"}", "5");
-    expect("voxeld_token_refused_total{token=\"open.-_\",reason=\"model\"}", "0");
-    expect("voxeld_token_refused_total{token=\"\",reason=\"unknown\"}", "1");
-    vx_access_file_state_set(access, VX_ACCESS_FILE_GOOD);
-    render();
-    expect("voxeld_token_file_good", "1");
-    vx_access_close(&sample.sources.access);
 }
 END_TEST
 
@@ -495,7 +454,6 @@ int main(void)
     tcase_add_test(tests, text_follows_the_grammar);
     tcase_add_test(tests, models_are_said);
     tcase_add_test(tests, server_and_workers_are_said);
-    tcase_add_test(tests, tokens_are_said);
     tcase_add_test(tests, histograms_add_up);
     tcase_add_test(tests, names_of_geometries_are_counted);
     tcase_add_test(tests, failures_do_not_look_fast);
