@@ -40,6 +40,8 @@ static const char usage[] =
     "voxel diff\n"
     "  voxeld config                              print a configuration file with every "
     "setting\n"
+    "  voxeld token new NAME                      make a token for --tokens, and its "
+    "entry\n"
     "  voxeld health [--http HOST:PORT]           exit 0 when the server there is "
     "ready\n"
     "  voxeld --version\n"
@@ -173,8 +175,9 @@ static const struct {
     {"devices", main_engine_tool}, {"compile", main_engine_tool},
     {"tune", main_engine_tool},    {"bench", main_engine_tool},
     {"record", main_engine_tool},  {"health", vx_tool_health},
-    {"config", vx_tool_config},    {"worker", main_worker},
-    {"probe", main_probe},         {"hiprtc", main_engine_tool},
+    {"config", vx_tool_config},    {"token", vx_tool_token},
+    {"worker", main_worker},       {"probe", main_probe},
+    {"hiprtc", main_engine_tool},
 };
 
 int main(int argc, char **argv)

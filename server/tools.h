@@ -3,6 +3,7 @@
  *
  *   voxeld check DIRECTORY [VERSION]     reads and checks versions, prints layers
  *   voxeld config [--check settings]     prints a configuration file, or checks settings
+ *   voxeld token new|check               makes a token, or checks the file of tokens
  *   voxeld health [--http HOST:PORT]     exit code 0 when /v2/health/ready says 200
  *
  * Owner    nothing outlives a call.
@@ -27,6 +28,7 @@
 /* `arguments` come after the subcommand's name; returns the exit code of the process. */
 int vx_tool_check(int count, char **arguments);
 int vx_tool_config(int count, char **arguments);
+int vx_tool_token(int count, char **arguments);
 int vx_tool_health(int count, char **arguments);
 
 #endif

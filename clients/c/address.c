@@ -66,3 +66,13 @@ enum voxel_code voxel_address_check(const char *address, struct voxel_error *err
     if (is_port(port + 1)) return VOXEL_OK;
     return refuse(address, "host:port with a port from 1 to 65535", error);
 }
+
+bool voxel_address_is_local(const char *address)
+{
+    static const char *const here[] = {
+        "unix:",     "unix-abstract:", "127.",           "localhost:",       "[::1]:",
+        "ipv4:127.", "ipv6:[::1]:",    "dns:localhost:", "dns:///localhost:"};
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        if (begins_with(address, here[i])) return true;
+    return false;
+}

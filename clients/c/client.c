@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* explicit_bzero */
 #include "clients/c/client.h"
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <grpc/grpc_security.h>
@@ -58,6 +60,40 @@ static void *thread_main(void *context)
     return NULL;
 }
 
+/* Never quotes it. */
+static enum voxel_code token_check(const char *token, struct voxel_error *error)
+{
+    static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789-._~+/=";
+    size_t length = token ? strlen(token) : 1;
+    if (token && strspn(token, known) != length)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "expected a token of letters, digits and - . _ ~ + / =, "
+                               "got other characters");
+    if (length < 1 || length > VOXEL_TOKEN_BYTES_MAX)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "expected a token of 1 to %d characters, got %zu",
+                               VOXEL_TOKEN_BYTES_MAX, length);
+    return VOXEL_OK;
+}
+
+static bool token_keep(struct voxel_client *client, const char *token)
+{
+    client->options.token = NULL; /* the caller's */
+    if (!token) return true;
+    size_t bytes = sizeof "Bearer " + strlen(token);
+    client->authorization = voxel_memory_take(1, bytes);
+    if (client->authorization) snprintf(client->authorization, bytes, "Bearer %s", token);
+    return client->authorization != NULL;
+}
+
+static void token_forget(struct voxel_client *client)
+{
+    if (!client->authorization) return;
+    explicit_bzero(client->authorization, strlen(client->authorization));
+    voxel_memory_give(client->authorization);
+}
+
 static enum voxel_code options_check(const char *address,
                                      const struct voxel_options *options,
                                      struct voxel_error *error)
@@ -71,7 +107,7 @@ static enum voxel_code options_check(const char *address,
     if (options->deadline_us < 0)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "deadline_us must not be negative");
-    return VOXEL_OK;
+    return token_check(options->token, error);
 }
 
 static void channel_open(struct voxel_client *client, const char *address)
@@ -119,6 +155,10 @@ enum voxel_code voxel_client_open(const char *address,
     struct voxel_client *made = voxel_memory_take(1, sizeof *made);
     if (!made) return voxel_error_memory(error, "a client", sizeof *made);
     made->options = *options;
+    if (!token_keep(made, options->token)) {
+        voxel_memory_give(made);
+        return voxel_error_memory(error, "a token", sizeof *made);
+    }
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->quiet, NULL);
     /* The threads that start here, gRPC's and ours, block all signals: the program's own
@@ -187,6 +227,7 @@ void voxel_client_close(struct voxel_client *client)
     close_queue(client->connect_queue, false);
     pthread_cond_destroy(&client->quiet);
     pthread_mutex_destroy(&client->lock);
+    token_forget(client);
     voxel_memory_give(client);
     grpc_shutdown_blocking();
 }

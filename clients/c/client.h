@@ -34,6 +34,7 @@ struct voxel_queue {
 
 struct voxel_client {
     struct voxel_options options;
+    char *authorization; /* "Bearer TOKEN", wiped at the end; NULL = none */
     grpc_channel *channel;
     grpc_completion_queue *queue; /* of the asynchronous calls */
     pthread_mutex_t lock;
@@ -55,6 +56,11 @@ struct voxel_client {
 /* Refuses with INVALID_ARGUMENT an address that gRPC would misread or could not use at
  * the first call. */
 enum voxel_code voxel_address_check(const char *address, struct voxel_error *error);
+
+/* Letters, digits and - . _ ~ + / =: what voxeld takes. */
+#define VOXEL_TOKEN_BYTES_MAX 256
+/* Whether what is sent there stays on this host. */
+bool voxel_address_is_local(const char *address);
 
 /* A queue for one blocking call, to be given back after it; NULL without memory. */
 struct voxel_queue *voxel_queue_take(struct voxel_client *client);

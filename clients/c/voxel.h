@@ -17,7 +17,6 @@
  *   struct voxel_answer *answer;
  *   if (voxel_infer(client, &request, &answer, &error)) return fail(&error);
  *   const struct voxel_tensor *normals = voxel_answer_find(answer, "normals");
- *   ...
  *   voxel_answer_free(answer);
  *   voxel_client_close(client);
  *
@@ -44,8 +43,7 @@
  *          damaged answer) and with each code that the server sends; "Fails" at a
  *          function names the other codes.  An answer that contradicts its request
  *          (another model, version or id, a missing output, another number of rows than
- *          was sent, another number of bytes than its shape needs) is INTERNAL, never an
- *          answer.
+ *          was sent, another number of bytes than its shape needs) is INTERNAL.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -150,6 +148,8 @@ struct voxel_options {
     int64_t deadline_us; /* for calls that set none; 0 = no limit */
     bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
     bool no_geometry_header; /* inferences do not send x-voxel-geometry, see below */
+    /* Sent with each call as `authorization: Bearer TOKEN`; NULL = none. */
+    const char *token;
 };
 #define VOXEL_THREADS_MAX 16
 

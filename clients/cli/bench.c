@@ -3,6 +3,7 @@
 
 #include "clients/cli/load.h"
 #include "clients/cli/shm.h"
+#include "clients/cli/token.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -16,7 +17,7 @@
 #define SHM_SETS_OPEN 4
 
 struct bench_options {
-    const char *server, *model, *file, *dtype;
+    const char *server, *model, *file, *dtype, *token_file;
     int64_t version, voxels, channels, concurrency, requests, warmup, seed;
     double rate, duration_s, timeout_ms, voxel;
     bool json, shm, one_sample, no_geometry_header;
@@ -215,9 +216,11 @@ static int run_bench(const struct bench_options *o, const struct cloud *cloud)
     struct bench bench = {0};
     struct voxel_error error;
     struct voxel_model_info *info;
-    const struct voxel_options options = {.threads = o->rate > 0 ? 1 : 0,
-                                          .deadline_us = (int64_t)(o->timeout_ms * 1e3),
-                                          .no_geometry_header = o->no_geometry_header};
+    struct voxel_options options = {.threads = o->rate > 0 ? 1 : 0,
+                                    .deadline_us = (int64_t)(o->timeout_ms * 1e3),
+                                    .no_geometry_header = o->no_geometry_header};
+    int bad = cli_token_get("bench", o->token_file, o->server, &options.token);
+    if (bad) return bad;
     if (voxel_client_open(o->server, &options, &bench.client, &error))
         return cli_say_input("bench", &error);
     const struct voxel_model_name name = {o->model, o->version};

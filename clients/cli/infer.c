@@ -10,6 +10,7 @@
 #include "clients/cli/shm.h"
 #include "clients/cli/sparse.h"
 #include "clients/cli/summary.h"
+#include "clients/cli/token.h"
 #include "clients/cli/view.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *id, *coords_ref,
-        *feats, *shape;
+        *feats, *shape, *token_file;
     struct view_options view;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
@@ -328,9 +329,12 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     struct sending sending = {0};
     struct voxel_answer *answer = NULL;
     struct voxel_error error;
-    const struct voxel_options connection = {
-        .deadline_us = (int64_t)(options->timeout_ms * 1e3),
-        .no_geometry_header = options->no_geometry_header};
+    struct voxel_options connection = {.deadline_us =
+                                           (int64_t)(options->timeout_ms * 1e3),
+                                       .no_geometry_header = options->no_geometry_header};
+    int bad =
+        cli_token_get("infer", options->token_file, options->server, &connection.token);
+    if (bad) return bad;
     if (voxel_client_open(options->server, &connection, &sending.client, &error))
         return cli_say_input("infer", &error);
     int code = ask_model(options, &sending, cloud);

@@ -5,6 +5,7 @@
 #include "clients/c/memory.h"
 #include "clients/cli/out.h"
 #include "clients/cli/perf_write.h"
+#include "clients/cli/token.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,7 +22,7 @@
 
 struct perf_options {
     const char *server, *model, *voxels, *from, *coords_name, *feats_name, *dtype, *form,
-        *out;
+        *out, *token_file;
     int64_t version, count, seed, channels;
     double voxel;
     bool one_sample;
@@ -288,7 +289,10 @@ static int run_online(const struct command *command, struct perf_run *run)
     struct voxel_error error;
     struct voxel_client *client;
     struct voxel_model_info *info = NULL;
-    if (voxel_client_open(o->server, NULL, &client, &error))
+    struct voxel_options options = {.threads = 0};
+    int bad = cli_token_get("perf-data", o->token_file, o->server, &options.token);
+    if (bad) return bad;
+    if (voxel_client_open(o->server, &options, &client, &error))
         return cli_say_input("perf-data", &error);
     int code = ask_model(o, run, client, &info);
     if (!code) code = run_with_inputs(command, run);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/commands.h"
+#include "clients/cli/token.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,11 +12,13 @@
 /* The pause between two checks while waiting until the server is ready. */
 #define LOOK_NS 50000000
 
-static int open_client(const char *command, const char *server,
+static int open_client(const char *command, const char *server, const char *token_file,
                        struct voxel_client **client)
 {
     struct voxel_error error;
-    const struct voxel_options options = {.deadline_us = ASK_US};
+    struct voxel_options options = {.deadline_us = ASK_US};
+    int code = cli_token_get(command, token_file, server, &options.token);
+    if (code) return code;
     if (voxel_client_open(server, &options, client, &error))
         return cli_say_input(command, &error);
     return CLI_DONE;
@@ -51,26 +54,29 @@ static int print_model(const char *server, struct voxel_client *client,
 
 int command_models(int argc, char **argv)
 {
-    const char *server = CLI_SERVER;
-    const struct option options[] = {{"server",
-                                      's',
-                                      "ADDRESS",
-                                      OPTION_TEXT,
-                                      &server,
-                                      {0, 0},
-                                      "where voxeld listens: HOST:PORT or unix:PATH"}};
+    const char *server = CLI_SERVER, *token_file = NULL;
+    const struct option options[] = {
+        {"server",
+         's',
+         "ADDRESS",
+         OPTION_TEXT,
+         &server,
+         {0, 0},
+         "where voxeld listens: HOST:PORT or unix:PATH"},
+        {"token-file", 0, "FILE", OPTION_TEXT, &token_file, {0, 0}, CLI_TOKEN_HELP},
+    };
     const struct command command = {
         .name = "models",
-        .synopsis = "[--server ADDRESS]",
+        .synopsis = "[--server ADDRESS] [--token-file FILE]",
         .about = "Lists the models of a server with their inputs and outputs.",
         .options = options,
-        .options_count = 1};
+        .options_count = sizeof options / sizeof *options};
     int code;
     struct voxel_client *client;
     struct voxel_models *models;
     struct voxel_error error;
     if (!options_parse(&command, argc, argv, &code)) return code;
-    code = open_client("models", server, &client);
+    code = open_client("models", server, token_file, &client);
     if (code) return code;
     if (voxel_models_get(client, &models, &error)) {
         code = cli_say_error("models", server, &error);
@@ -176,7 +182,7 @@ static int print_status(const char *server, struct voxel_client *client, double 
 
 int command_status(int argc, char **argv)
 {
-    const char *server = CLI_SERVER;
+    const char *server = CLI_SERVER, *token_file = NULL;
     double wait_s = 0;
     const struct option options[] = {
         {"server",
@@ -186,6 +192,7 @@ int command_status(int argc, char **argv)
          &server,
          {0, 0},
          "where voxeld listens: HOST:PORT or unix:PATH"},
+        {"token-file", 0, "FILE", OPTION_TEXT, &token_file, {0, 0}, CLI_TOKEN_HELP},
         {"wait",
          'w',
          "SECONDS",
@@ -196,7 +203,7 @@ int command_status(int argc, char **argv)
     };
     const struct command command = {
         .name = "status",
-        .synopsis = "[--server ADDRESS] [--wait SECONDS]",
+        .synopsis = "[--server ADDRESS] [--token-file FILE] [--wait SECONDS]",
         .about = "Shows whether a server is ready, which of its models are not and why, "
                  "and what they have done so far.",
         .after = "exit code: 0 ready, 1 not ready or away, 2 wrong options",
@@ -205,7 +212,7 @@ int command_status(int argc, char **argv)
     int code;
     struct voxel_client *client;
     if (!options_parse(&command, argc, argv, &code)) return code;
-    code = open_client("status", server, &client);
+    code = open_client("status", server, token_file, &client);
     if (code) return code;
     code = print_status(server, client, wait_s);
     voxel_client_close(client);

@@ -44,6 +44,7 @@ void vx_admin_answer(const struct vx_admin *admin, const struct vx_http_request 
         .arena_bytes = vx_shared_bytes(admin->shared),
         .arena_bytes_used = vx_shared_used(admin->shared),
         .regions = admin->regions,
+        .access = admin->access,
         .problem = admin->problem,
         .ready = admin->ready,
     };

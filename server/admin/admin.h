@@ -11,6 +11,7 @@
 #ifndef VX_SERVER_ADMIN_H
 #define VX_SERVER_ADMIN_H
 
+#include "server/access/access.h"
 #include "server/http/http.h"
 #include "server/ipc/shared.h"
 #include "server/metrics/metrics.h"
@@ -25,6 +26,7 @@ struct vx_admin {
     struct vx_workers *workers;
     struct vx_shared *shared;
     struct vx_regions *regions; /* NULL: not served */
+    struct vx_access *access;   /* NULL: no tokens and no limits */
     const char *problem;        /* with the repository; "" = none */
     bool ready;
 };

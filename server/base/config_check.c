@@ -31,6 +31,15 @@ vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
          "kernel-cache-bytes", "a directory as --kernel-cache"},
         {config->said.repository_poll_ms, !strcmp(config->model_control, "poll"),
          "repository-poll-ms", "--model-control poll"},
+        {config->said.token_health, config->tokens[0] != '\0', "token-health",
+         "a file as --tokens"},
+        {config->said.token_admin, config->tokens[0] != '\0', "token-admin",
+         "a file as --tokens"},
+        {config->said.connection_burst_ms,
+         config->connection_requests || config->connection_bytes ||
+             config->connection_voxels,
+         "connection-burst-ms",
+         "--connection-requests, --connection-bytes or --connection-voxels"},
     };
     for (size_t i = 0; i < VX_COUNT(rows); i++)
         VX_ENSURE_WHY(rows[i].means_something || !rows[i].said, why, INVALID_ARGUMENT,

@@ -16,6 +16,7 @@
 #include "engine/base/memory/mailbox.h"
 #include "proto/codec.h"
 #include "proto/request.h"
+#include "server/access/access.h"
 #include "server/base/peer.h"
 #include "server/call/admit.h"
 #include "server/regions/regions.h"
@@ -43,6 +44,7 @@ struct vx_call {
     i64 decoded_ns;         /* when the body was in its slots */
     i64 deadline_ns;        /* from gRPC; VX_NEVER when none */
     char traceparent[VX_TRACEPARENT_BYTES]; /* "" when none */
+    struct vx_access_ticket ticket;         /* who asks; zeros unless access is on */
 
     struct vx_request request; /* ModelInfer */
     u64 body_bytes;            /* ModelInfer: size of the whole message */

@@ -24,11 +24,30 @@ struct vx_control_dtype vx_control_dtype_get(enum vx_dtype dtype)
     return spelt[dtype];
 }
 
+vx_status vx_control_may(struct vx_control_question *question, const char *model)
+{
+    struct vx_access *access = question->view->access;
+    if (!access) return VX_OK;
+    return vx_access_model(access, question->ticket, model, question->why);
+}
+
+bool vx_control_sees(struct vx_control_question *question, const char *model)
+{
+    struct vx_access *access = question->view->access;
+    return !access || vx_access_sees(access, question->ticket, model);
+}
+
+const char *vx_control_token(const struct vx_control_question *question)
+{
+    return question->view->access ? question->ticket->name : "";
+}
+
 vx_status vx_control_pick(struct vx_control_question *question, const char *name,
                           const char *version, struct vx_instance **row)
 {
     i64 number;
     i32 instance;
+    VX_TRY(vx_control_may(question, name));
     VX_TRY(vx_codec_parse_version(version, question->why, &number));
     VX_TRY(vx_registry_pick(question->view->registry, name, number, question->why,
                             &instance));
@@ -63,6 +82,7 @@ static vx_status control_model_ready(struct vx_control_question *question)
     struct vx_registry *registry = question->view->registry;
     i64 version;
     i32 instance;
+    VX_TRY(vx_control_may(question, request->name));
     VX_TRY(vx_codec_parse_version(request->version, question->why, &version));
     VX_TRY(vx_registry_find(registry, request->name, version, question->why, &instance));
     Inference__ModelReadyResponse *answer =
@@ -241,6 +261,7 @@ vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
     for (size_t i = 0; i < VX_COUNT(control_methods); i++)
         if (control_methods[i].method == method) row = &control_methods[i];
     VX_ASSERT(row);
+    VX_ASSERT(!view->access || answer->ticket);
     ProtobufCMessage *request;
     VX_TRY(vx_control_unpack(row->request, message, answer->scratch, why, &request));
     struct vx_control_question question = {
@@ -249,6 +270,7 @@ vx_status vx_control_answer(const struct vx_front_view *view, i32 method,
         .scratch = answer->scratch,
         .why = why,
         .peer = answer->peer,
+        .ticket = answer->ticket,
         .waiter = answer->waiter,
     };
     VX_TRY(row->answer(&question));

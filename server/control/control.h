@@ -22,15 +22,17 @@
 
 #include "engine/base/memory/arena.h"
 #include "proto/codec.h"
+#include "server/access/access.h"
 #include "server/base/peer.h"
 #include "server/infer/view.h"
 
 struct vx_control_answer {
-    struct vx_arena *scratch;   /* caller's, which has reset it */
-    u8 *bytes;                  /* caller's buffer */
-    size_t capacity;            /* VX_ANSWER_BYTES_MAX */
-    size_t length;              /* out */
-    const struct vx_peer *peer; /* the client; NULL: not known */
+    struct vx_arena *scratch;        /* caller's, which has reset it */
+    u8 *bytes;                       /* caller's buffer */
+    size_t capacity;                 /* VX_ANSWER_BYTES_MAX */
+    size_t length;                   /* out */
+    const struct vx_peer *peer;      /* the client; NULL: not known */
+    struct vx_access_ticket *ticket; /* whose call it is; with view->access */
     void *waiter; /* passed to on_ended or on_added; NULL: those calls are refused */
     bool later;   /* out: with OK, there is no answer yet */
 };

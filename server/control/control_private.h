@@ -33,6 +33,7 @@ struct vx_control_question {
     struct vx_arena *scratch;
     struct vx_why *why;
     const struct vx_peer *peer; /* NULL: not known */
+    struct vx_access_ticket *ticket;
     void *waiter; /* passed to on_ended or on_added; NULL: those calls are refused */
     bool later;   /* out: with OK, there is no answer yet */
     const ProtobufCMessage *answer; /* out */
@@ -53,8 +54,16 @@ struct vx_control_device {
 struct vx_control_device vx_control_device_of(const struct vx_workers *workers,
                                               i32 worker);
 
+/* Whether the client may name that model; every handler whose message names one asks. */
+VX_MUST_USE vx_status vx_control_may(struct vx_control_question *question,
+                                     const char *model);
+/* Whether a list for this client has that model. */
+bool vx_control_sees(struct vx_control_question *question, const char *model);
+/* The name of the client's token, for the log; "" = none. */
+const char *vx_control_token(const struct vx_control_question *question);
+
 /* Finds the instance that serves this name and version now; fails with INVALID_ARGUMENT,
- * NOT_FOUND or UNAVAILABLE. */
+ * NOT_FOUND or UNAVAILABLE, and as vx_control_may does. */
 VX_MUST_USE vx_status vx_control_pick(struct vx_control_question *question,
                                       const char *name, const char *version,
                                       struct vx_instance **row);

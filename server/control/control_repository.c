@@ -27,6 +27,7 @@ struct index_answer {
 
 /* What the index is made from. */
 struct index_asked {
+    struct vx_control_question *question;
     struct vx_registry *registry;
     const struct vx_repository_listing *listing; /* NULL: not known */
     struct vx_arena *scratch;
@@ -125,6 +126,7 @@ static void index_reason(const struct index_asked *asked, const struct index_row
 static vx_status index_add(struct index_answer *answer, const struct index_asked *asked,
                            const char *name, i64 version)
 {
+    if (!vx_control_sees(asked->question, name)) return VX_OK;
     struct index_entry *entry = vx_arena_take(asked->scratch, sizeof *entry);
     VX_ENSURE(entry, RESOURCE_EXHAUSTED, "no room for the answer");
     struct index_rows rows = index_rows_of(asked->registry, name, version);
@@ -181,7 +183,7 @@ vx_status vx_control_repository_index(struct vx_control_question *question)
     answer->response.models = answer->list;
     const struct vx_front_view *view = question->view;
     const struct index_asked asked = {
-        view->registry, view->models ? vx_models_listing(view->models) : NULL,
+        question, view->registry, view->models ? vx_models_listing(view->models) : NULL,
         question->scratch};
     const struct vx_instance *row, *last = NULL;
     for (i32 cursor = 0; (row = vx_registry_next(asked.registry, &cursor));) {
@@ -216,13 +218,14 @@ vx_status vx_control_repository_load(struct vx_control_question *question)
         check_repository(request->repository_name, request->model_name, question->why));
     for (size_t i = 0; i < request->n_parameters; i++)
         VX_TRY(check_load_parameter(request->parameters[i]->key, question->why));
+    const char *model =
+        *request->model_name ? request->model_name : request->repository_name;
+    VX_TRY(vx_control_may(question, model));
     VX_ENSURE(question->view->models && question->waiter, UNAVAILABLE,
               "models cannot be loaded now");
     question->later = true;
-    return vx_models_ask_load(question->view->models,
-                              *request->model_name ? request->model_name
-                                                   : request->repository_name,
-                              question->waiter, question->why);
+    return vx_models_ask_load(question->view->models, model, question->waiter,
+                              question->why);
 }
 
 vx_status vx_control_repository_unload(struct vx_control_question *question)
@@ -239,11 +242,12 @@ vx_status vx_control_repository_unload(struct vx_control_question *question)
                       "expected no parameter but unload_dependents in an unload request, "
                       "got '%.60s'",
                       request->parameters[i]->key);
+    const char *model =
+        *request->model_name ? request->model_name : request->repository_name;
+    VX_TRY(vx_control_may(question, model));
     VX_ENSURE(question->view->models && question->waiter, UNAVAILABLE,
               "models cannot be unloaded now");
     question->later = true;
-    return vx_models_ask_unload(question->view->models,
-                                *request->model_name ? request->model_name
-                                                     : request->repository_name,
-                                question->waiter, question->why);
+    return vx_models_ask_unload(question->view->models, model, question->waiter,
+                                question->why);
 }

@@ -198,6 +198,7 @@ vx_status vx_control_trace_setting(struct vx_control_question *question)
     VX_ENSURE_WHY(tracing, question->why, UNIMPLEMENTED, "not served",
                   "TraceSetting is not available: %s", "tracing is off in this server");
     if (request->n_settings) VX_TRY(check_changer(question, "TraceSetting"));
+    if (*request->model_name) VX_TRY(vx_control_may(question, request->model_name));
     if (*request->model_name)
         VX_TRY(vx_registry_find(question->view->registry, request->model_name, 0,
                                 question->why, &ignored));
@@ -216,7 +217,8 @@ vx_status vx_control_trace_setting(struct vx_control_question *question)
             VX_LOG_TEXT("model", request->model_name),
             VX_LOG_TEXT("peer", peer_name(&peer)),
             VX_LOG_I64("connection", (i64)peer.connection),
-            VX_LOG_I64("uid", peer_uid(&peer)));
+            VX_LOG_I64("uid", peer_uid(&peer)),
+            VX_LOG_TEXT("token", vx_control_token(question)));
     }
     struct trace_answer *answer = vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
@@ -354,7 +356,8 @@ vx_status vx_control_log_settings(struct vx_control_question *question)
                VX_LOG_I64("log_verbose_level", wanted.verbose),
                VX_LOG_TEXT("peer", peer_name(&peer)),
                VX_LOG_I64("connection", (i64)peer.connection),
-               VX_LOG_I64("uid", peer_uid(&peer)));
+               VX_LOG_I64("uid", peer_uid(&peer)),
+               VX_LOG_TEXT("token", vx_control_token(question)));
         vx_log_choice_set(&wanted);
     }
     log_say_all(answer, &wanted);

@@ -145,6 +145,7 @@ vx_status vx_control_model_statistics(struct vx_control_question *question)
     size_t count = 0;
     while ((row = vx_registry_next(registry, &cursor))) {
         if (!statistics_wanted(row, request->name, version)) continue;
+        if (!vx_control_sees(question, row->name)) continue;
         struct statistics_row *said = vx_arena_take(question->scratch, sizeof *said);
         VX_ENSURE(said, RESOURCE_EXHAUSTED, "no room for the answer");
         statistics_set_row(said, row, question->view->workers);

@@ -141,15 +141,24 @@ static void health_pack_status(struct vx_health *health, enum health_status stat
     VX_ASSERT(!packed.fault);
 }
 
+/* Whether the client may ask about that service: about a model only if it may name it. */
+static vx_status check_may(const struct vx_front_view *view, struct vx_call *call,
+                           const char *service, struct vx_why *why)
+{
+    if (!view->access || !*service || !strcmp(service, INFERENCE_SERVICE)) return VX_OK;
+    return vx_access_model(view->access, &call->ticket, service, why);
+}
+
 static vx_status check_answer(struct vx_health *health, const struct vx_front_view *view,
-                              struct vx_span message, struct vx_arena *scratch,
+                              struct vx_call *call, struct vx_arena *scratch,
                               struct vx_why *why)
 {
     ProtobufCMessage *request;
-    VX_TRY(vx_control_unpack(&grpc__health__v1__health_check_request__descriptor, message,
-                             scratch, why, &request));
+    VX_TRY(vx_control_unpack(&grpc__health__v1__health_check_request__descriptor,
+                             call->message, scratch, why, &request));
     const char *service =
         ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
+    VX_TRY(check_may(view, call, service, why));
     enum health_status status = health_of(view, service);
     VX_ENSURE_WHY(status != HEALTH_UNKNOWN, why, NOT_FOUND, "unknown service",
                   "unknown service '%.100s'; expected '', '" INFERENCE_SERVICE
@@ -182,7 +191,7 @@ static void list_add(struct list_answer *answer, const struct vx_front_view *vie
 }
 
 static vx_status list_pack(struct vx_health *health, const struct vx_front_view *view,
-                           struct vx_arena *scratch)
+                           struct vx_call *call, struct vx_arena *scratch)
 {
     struct list_answer *answer = vx_arena_take(scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
@@ -194,7 +203,9 @@ static vx_status list_pack(struct vx_health *health, const struct vx_front_view 
     struct vx_instance *row;
     const char *last = "";
     while ((row = vx_registry_next(view->registry, &cursor))) {
-        if (strcmp(row->name, last))
+        bool sees =
+            !view->access || vx_access_sees(view->access, &call->ticket, row->name);
+        if (sees && strcmp(row->name, last))
             list_add(answer, view, row->name); /* the registry is ordered by name */
         last = row->name;
     }
@@ -231,16 +242,19 @@ static void watch_start(struct vx_health *health, const struct vx_front_view *vi
 {
     struct vx_why why = {{0}};
     ProtobufCMessage *request;
+    const char *service = "";
     vx_status status =
         vx_control_unpack(&grpc__health__v1__health_check_request__descriptor,
                           call->message, scratch, &why, &request);
+    if (!status.fault) {
+        service = ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
+        status = check_may(view, call, service, &why);
+    }
     if (status.fault) {
         unary_end(health, call, status, &why);
         return;
     }
     /* The name is kept in request.model.  A name that does not fit is no model's. */
-    const char *service =
-        ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
     bool fits = strlen(service) < sizeof call->request.model;
     snprintf(call->request.model, sizeof call->request.model, "%s", fits ? service : "/");
     stream_enter(health, call);
@@ -282,11 +296,10 @@ bool vx_health_on_call(struct vx_health *health, const struct vx_front_view *vie
     struct vx_why why = {{0}};
     switch (call->method) {
     case VX_METHOD_ID_HEALTH_CHECK:
-        unary_end(health, call, check_answer(health, view, call->message, scratch, &why),
-                  &why);
+        unary_end(health, call, check_answer(health, view, call, scratch, &why), &why);
         return true;
     case VX_METHOD_ID_HEALTH_LIST:
-        unary_end(health, call, list_pack(health, view, scratch), &why);
+        unary_end(health, call, list_pack(health, view, call, scratch), &why);
         return true;
     case VX_METHOD_ID_HEALTH_WATCH: watch_start(health, view, call, scratch); return true;
     case VX_METHOD_ID_REFLECTION_V1:

@@ -28,6 +28,7 @@ struct vx_front_view vx_front_view(const struct vx_front *front)
                                   .registry = front->registry,
                                   .models = front->models,
                                   .regions = front->regions,
+                                  .access = front->access,
                                   .tracing = front->tracing,
                                   .workers = front->workers,
                                   .ready = vx_front_is_ready(front),
@@ -169,6 +170,7 @@ static void front_on_disconnected(void *context, u64 connection)
 {
     struct vx_front *front = context;
     vx_regions_owner_gone(front->regions, connection);
+    if (front->access) vx_access_gone(front->access, connection);
 }
 
 static bool front_lives(void *context, u64 connection)
@@ -260,6 +262,7 @@ static void front_on_http(void *context, const struct vx_http_request *request,
                           struct vx_http_reply *reply)
 {
     struct vx_front *front = context;
+    if (vx_front_refuses_page(front, request, reply)) return;
     const struct vx_admin admin = {
         .metrics = front->metrics,
         .registry = front->registry,
@@ -268,6 +271,7 @@ static void front_on_http(void *context, const struct vx_http_request *request,
         .workers = front->workers,
         .shared = front->shared,
         .regions = front->regions,
+        .access = front->access,
         .problem = vx_models_problem(front->models),
         .ready = vx_front_is_ready(front),
     };
@@ -288,8 +292,10 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
     const struct vx_config *config = front->config;
     VX_TRY(vx_repository_expect(config->repository, why));
     VX_TRY(vx_ready_file_expect(config, why));
+    VX_TRY(vx_front_open_access(front, why));
     VX_TRY(vx_shared_open((u64)config->arena_bytes, why, &front->shared));
     VX_TRY(vx_registry_open(&front->registry));
+    if (config->tokens[0]) vx_registry_hide_names(front->registry);
     VX_TRY(vx_sched_open((i32)config->queue_max, &front->sched));
     VX_TRY(vx_geometries_open(&front->geometries));
     VX_TRY(vx_metrics_open(&front->metrics));
@@ -337,6 +343,7 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .slots = vx_shared_slots(front->shared),
         .arena_bytes = (u64)config->arena_bytes,
         .regions = front->regions,
+        .access = front->access,
         .coords_in_place = vx_workers_are_gpus(front->workers),
         .arrivals = &front->arrivals,
         .gone = &front->gone,
@@ -360,6 +367,7 @@ static void front_open_infer(struct vx_front *front)
         .registry = front->registry,
         .models = front->models,
         .regions = front->regions,
+        .access = front->access,
         .sched = front->sched,
         .geometries = front->geometries,
         .shared = front->shared,
@@ -435,6 +443,7 @@ static void front_release(struct vx_front *front)
     vx_workers_close(&front->workers);
     vx_models_close(&front->models);
     vx_regions_close(&front->regions);
+    vx_access_close(&front->access);
     vx_sched_close(&front->sched);
     vx_geometries_close(&front->geometries);
     vx_registry_close(&front->registry);

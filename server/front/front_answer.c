@@ -32,6 +32,7 @@ static void front_answer_control(struct vx_front *front, struct vx_call *call)
                                        .bytes = front->answer,
                                        .capacity = VX_ANSWER_BYTES_MAX,
                                        .peer = &call->peer,
+                                       .ticket = &call->ticket,
                                        .waiter = call};
     vx_arena_reset(&front->scratch);
     vx_status st = vx_control_answer(&view, call->method, call->message, &answer, &why);

@@ -2,6 +2,7 @@
  *
  *   front.c        start, one iteration, calls, workers
  *   front_ready.c  when it is ready, and who hears of it
+ *   front_access.c who may ask what
  *   front_answer.c control methods, one of each connection in turn
  *   front_stop.c   signals; the phases of stopping
  *
@@ -16,6 +17,7 @@
 #define VX_SERVER_FRONT_PRIVATE_H
 
 #include "engine/base/memory/arena.h"
+#include "server/access/access_file.h"
 #include "server/base/due.h"
 #include "server/call/call_turns.h"
 #include "server/control/health.h"
@@ -58,6 +60,8 @@ struct vx_front {
     struct vx_call_turns control; /* calls of control methods, to be answered */
     enum vx_front_phase phase;
     bool announced;
+    struct vx_access *access; /* NULL: nothing is asked and nothing limited */
+    struct vx_access_file tokens;
     struct vx_shared *shared;
     struct vx_registry *registry;
     struct vx_sched *sched;
@@ -89,6 +93,14 @@ void vx_front_announce(struct vx_front *front);
  * and failed.  A model that fails must not make the manager end the others.  From then on
  * the manager's sockets are listened to. */
 void vx_front_tell_manager(struct vx_front *front);
+
+/* front_access.c */
+/* Opens front->access if a setting asks for it, and reads the file of tokens. */
+VX_MUST_USE vx_status vx_front_open_access(struct vx_front *front, struct vx_why *why);
+/* True: the page may not be seen, and the reply says so. */
+bool vx_front_refuses_page(const struct vx_front *front,
+                           const struct vx_http_request *request,
+                           struct vx_http_reply *reply);
 
 /* front_answer.c */
 /* Keeps a failure for the page; any thread. */

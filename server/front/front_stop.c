@@ -26,6 +26,7 @@ void vx_front_close_handles(void *context)
         (uv_handle_t *)&front->phase_over};
     for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
     vx_due_fini(&front->due);
+    vx_access_file_close(&front->tokens);
     vx_manager_close(&front->manager);
     for (size_t i = 0; i < VX_COUNT(front->signals); i++)
         uv_close((uv_handle_t *)&front->signals[i], NULL);
@@ -86,6 +87,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
     struct vx_front *front = signal->data;
     if (number == SIGHUP) {
         vx_scanner_start(&front->scanner);
+        if (front->tokens.loop) vx_access_file_look(&front->tokens);
     } else if (front->phase == VX_FRONT_SERVING) {
         front->phase = VX_FRONT_GRACE;
         front_log_step(front, "grace");

@@ -51,6 +51,10 @@ struct vx_http;
 struct vx_http_request {
     const char *path;  /* "/metrics"; as written, nothing decoded */
     const char *query; /* behind the '?', "" when there is none */
+    /* The header Authorization, without a NUL; NULL = none came.  It is a secret: it is
+     * wiped when the handler returns. */
+    const char *authorization;
+    size_t authorization_length;
 };
 struct vx_http_reply {
     i32 status; /* 200 unless the handler sets another */

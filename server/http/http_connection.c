@@ -20,6 +20,8 @@ static const char *status_text(i32 status)
     switch (status) {
     case 200: return "OK";
     case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
@@ -97,7 +99,9 @@ static void connection_write(struct http_connection *c, const struct vx_http_rep
         "%s\r\n",
         reply->status, status_text(reply->status), reply->content_type, reply->length,
         c->keep ? "keep-alive" : "close",
-        reply->status == 405 ? "Allow: GET, HEAD\r\n" : "");
+        reply->status == 405   ? "Allow: GET, HEAD\r\n"
+        : reply->status == 401 ? "WWW-Authenticate: Bearer\r\n"
+                               : "");
     VX_ASSERT(length > 0);
     VX_ASSERT((size_t)length < sizeof c->head);
     c->head_length = (size_t)length;
@@ -138,8 +142,13 @@ static void connection_answer(struct http_connection *c)
     struct vx_http *http = c->http;
     struct vx_http_request request = {.path = c->parser.path, .query = c->parser.query};
     struct vx_http_reply reply = connection_reply(c);
+    if (c->parser.authorizes) {
+        request.authorization = c->parser.authorization;
+        request.authorization_length = c->parser.authorization_length;
+    }
     c->keep = c->parser.keep_alive;
     http->handler(http->context, &request, &reply);
+    explicit_bzero(c->parser.authorization, sizeof c->parser.authorization);
     VX_ASSERT(reply.length <= reply.capacity);
     connection_write(c, &reply);
 }

@@ -4,6 +4,7 @@
 #include "engine/base/process/check.h"
 
 #include <string.h>
+#include <strings.h>
 
 static int parse_refuse(struct vx_http_parser *parser, i32 status, const char *why)
 {
@@ -16,6 +17,36 @@ static int parse_on_begin(llhttp_t *llhttp)
 {
     struct vx_http_parser *parser = llhttp->data;
     parser->target_length = 0;
+    parser->authorizes = false;
+    parser->authorization_length = parser->field_length = 0;
+    return 0;
+}
+
+static int parse_on_field(llhttp_t *llhttp, const char *at, size_t length)
+{
+    struct vx_http_parser *parser = llhttp->data;
+    if (parser->field_ends) parser->field_length = 0;
+    parser->field_ends = false;
+    for (size_t i = 0; i < length && parser->field_length < sizeof parser->field; i++)
+        parser->field[parser->field_length++] = at[i];
+    return 0;
+}
+
+static int parse_on_value(llhttp_t *llhttp, const char *at, size_t length)
+{
+    static const char wanted[] = "authorization";
+    struct vx_http_parser *parser = llhttp->data;
+    bool begins = !parser->field_ends;
+    parser->field_ends = true;
+    if (parser->field_length != sizeof wanted - 1 ||
+        strncasecmp(parser->field, wanted, sizeof wanted - 1) != 0)
+        return 0;
+    if (begins) parser->authorization_length = 0; /* the last one counts */
+    if (length > sizeof parser->authorization - parser->authorization_length)
+        return parse_refuse(parser, 431, "the header Authorization is too long");
+    parser->authorizes = true;
+    memcpy(parser->authorization + parser->authorization_length, at, length);
+    parser->authorization_length += length;
     return 0;
 }
 
@@ -64,6 +95,8 @@ static int parse_on_end(llhttp_t *llhttp)
 static const llhttp_settings_t settings = {
     .on_message_begin = parse_on_begin,
     .on_url = parse_on_url,
+    .on_header_field = parse_on_field,
+    .on_header_value = parse_on_value,
     .on_headers_complete = parse_on_headers,
     .on_message_complete = parse_on_end,
 };

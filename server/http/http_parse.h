@@ -14,7 +14,7 @@
  *
  * Owner    the caller; must not move while it is in use.
  * Thread   one at a time; no sockets, no allocation.
- * Limits   VX_HTTP_TARGET_BYTES, VX_HTTP_HEAD_BYTES_MAX.
+ * Limits   VX_HTTP_TARGET_BYTES, VX_HTTP_HEAD_BYTES_MAX, VX_HTTP_AUTHORIZATION_BYTES.
  * Fails    BAD with 400, 405, 413, 414, 431 or 505 and an error text.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -32,6 +32,9 @@
 /* Request line and headers: browsers send under 2 KiB, proxies add as much again. */
 #define VX_HTTP_HEAD_BYTES_MAX 8192
 
+/* "Bearer " and the longest token (server/access/). */
+#define VX_HTTP_AUTHORIZATION_BYTES 264
+
 enum vx_http_parsed { VX_HTTP_MORE, VX_HTTP_REQUEST, VX_HTTP_BAD };
 
 struct vx_http_parser {
@@ -45,6 +48,14 @@ struct vx_http_parser {
     const char *query;               /* behind the '?', "" when there is none */
     bool head_only;                  /* HEAD: everything but the body is sent */
     bool keep_alive;
+    bool authorizes; /* it has the header Authorization: */
+    size_t authorization_length;
+    char authorization[VX_HTTP_AUTHORIZATION_BYTES]; /* without a NUL */
+
+    /* The name of the header that is being read, as far as it matters. */
+    char field[sizeof "authorization"];
+    size_t field_length;
+    bool field_ends; /* its value has begun: the next name is another's */
 
     /* After BAD: */
     i32 status;

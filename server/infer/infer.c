@@ -252,6 +252,25 @@ static i64 infer_timeout_ns(const struct vx_call *call)
     return endless ? 0 : timeout_us * VX_NS_PER_US;
 }
 
+static vx_status infer_spend(struct vx_infer *infer, struct vx_call *call,
+                             const struct vx_access_cost *cost, struct vx_why *why)
+{
+    if (!infer->access) return VX_OK;
+    return vx_access_spend(infer->access, &call->ticket, cost, vx_clock_ns(), why);
+}
+
+/* A call was counted as a request when it arrived, a message of a stream was not. */
+static vx_status infer_check_access(struct vx_infer *infer, struct vx_call *call,
+                                    struct vx_why *why)
+{
+    const struct vx_access_cost cost = {
+        {[VX_ACCESS_REQUESTS] = call->method == VX_METHOD_ID_MODEL_STREAM_INFER,
+         [VX_ACCESS_BYTES] = (i64)call->body_bytes}};
+    if (!infer->access) return VX_OK;
+    VX_TRY(infer_spend(infer, call, &cost, why));
+    return vx_access_model(infer->access, &call->ticket, call->request.model, why);
+}
+
 static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
                              struct vx_why *why)
 {
@@ -259,6 +278,7 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     i32 instance;
     VX_ENSURE(!infer->stopping, UNAVAILABLE,
               "GRPC server is shutting down and has stopped accepting new requests");
+    VX_TRY(infer_check_access(infer, call, why));
     VX_TRY(vx_registry_pick(infer->registry, request->model, request->version, why,
                             &instance));
     call->job.instance = instance;
@@ -274,7 +294,9 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     VX_TRY(vx_infer_check_regions(infer, call, why));
     VX_TRY(infer_find_geometry(infer, call, why));
     VX_TRY(infer_check_voxels(infer, call, why));
-    return vx_infer_take_outputs(infer, call, why);
+    VX_TRY(vx_infer_take_outputs(infer, call, why));
+    const struct vx_access_cost cost = {{[VX_ACCESS_VOXELS] = call->job.voxels}};
+    return infer_spend(infer, call, &cost, why);
 }
 
 static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,

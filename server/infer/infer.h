@@ -44,6 +44,7 @@ struct vx_infer {
     struct vx_registry *registry;
     const struct vx_models *models; /* which workers have which model, or will have it */
     struct vx_regions *regions;     /* shared memory of clients; NULL: not served */
+    struct vx_access *access;       /* who may ask what; NULL: everybody everything */
     struct vx_sched *sched;
     struct vx_geometries *geometries;
     struct vx_shared *shared;

@@ -147,35 +147,35 @@ static void infer_log_access(const struct vx_infer *infer, const struct vx_call 
     char geometry[VX_COORDS_REF_TEXT_BYTES] = "";
     if (vx_coords_ref_there(call->request.coords_ref))
         vx_coords_ref_print(call->request.coords_ref, geometry);
-    VX_LOG(ACCESS, VX_LOG_TEXT("code", vx_code_name(infer_code(call, end))),
-           VX_LOG_TEXT("method", strrchr(vx_method_get(call->method)->path, '/') + 1),
-           VX_LOG_TEXT("peer", infer_peer_name(call->peer.kind)),
-           VX_LOG_I64("connection", (i64)call->peer.connection),
-           VX_LOG_I64("uid", call->peer.kind == VX_PEER_UNIX ? (i64)call->peer.uid : -1),
-           VX_LOG_I64("voxels", call->job.voxels),
-           VX_LOG_I64("bytes_in", (i64)call->body_bytes),
-           VX_LOG_I64("bytes_out", well ? (i64)infer_bytes_out(infer, call) : 0),
-           VX_LOG_TEXT("inputs", infer_way(call->inputs_held, VX_INPUTS_MAX)),
-           VX_LOG_TEXT("outputs", infer_way(call->outputs_held, VX_REQUEST_OUTPUTS_MAX)),
-           VX_LOG_I64("total_us", us(steps->end_ns - call->arrived_ns)),
-           VX_LOG_I64("receive_us", us(call->decoded_ns - call->arrived_ns)),
-           VX_LOG_I64("queue_us", us(infer_queue_ns(steps))),
-           VX_LOG_I64("input_us", us(done->convert_ns)),
-           VX_LOG_I64("geometry_us", us(done->geometry_ns)),
-           VX_LOG_I64("compute_us", us(done->compute_ns)),
-           VX_LOG_I64("output_us", us(done->output_ns)),
-           VX_LOG_I64("geometry_hit", done->geometry_hit),
-           VX_LOG_I64("batch_size", end->batch_items),
-           VX_LOG_I64("batch_voxels", end->batch_voxels),
-           VX_LOG_I64("worker", end->done ? end->worker : -1),
-           VX_LOG_TEXT("coords_ref", geometry), VX_LOG_TEXT("trace_id", trace->trace_id),
-           VX_LOG_TEXT("parent_id", trace->parent_id),
-           VX_LOG_TEXT("span_id", trace->span_id),
-           VX_LOG_I64("version", call->job.instance < 0
-                                     ? call->request.version
-                                     : vx_infer_row(infer, call)->version),
-           VX_LOG_TEXT("model", call->request.model),
-           VX_LOG_TEXT("id", call->request.id));
+    VX_LOG(
+        ACCESS, VX_LOG_TEXT("code", vx_code_name(infer_code(call, end))),
+        VX_LOG_TEXT("method", strrchr(vx_method_get(call->method)->path, '/') + 1),
+        VX_LOG_TEXT("peer", infer_peer_name(call->peer.kind)),
+        VX_LOG_I64("connection", (i64)call->peer.connection),
+        VX_LOG_I64("uid", call->peer.kind == VX_PEER_UNIX ? (i64)call->peer.uid : -1),
+        VX_LOG_I64("voxels", call->job.voxels),
+        VX_LOG_I64("bytes_in", (i64)call->body_bytes),
+        VX_LOG_I64("bytes_out", well ? (i64)infer_bytes_out(infer, call) : 0),
+        VX_LOG_TEXT("inputs", infer_way(call->inputs_held, VX_INPUTS_MAX)),
+        VX_LOG_TEXT("outputs", infer_way(call->outputs_held, VX_REQUEST_OUTPUTS_MAX)),
+        VX_LOG_I64("total_us", us(steps->end_ns - call->arrived_ns)),
+        VX_LOG_I64("receive_us", us(call->decoded_ns - call->arrived_ns)),
+        VX_LOG_I64("queue_us", us(infer_queue_ns(steps))),
+        VX_LOG_I64("input_us", us(done->convert_ns)),
+        VX_LOG_I64("geometry_us", us(done->geometry_ns)),
+        VX_LOG_I64("compute_us", us(done->compute_ns)),
+        VX_LOG_I64("output_us", us(done->output_ns)),
+        VX_LOG_I64("geometry_hit", done->geometry_hit),
+        VX_LOG_I64("batch_size", end->batch_items),
+        VX_LOG_I64("batch_voxels", end->batch_voxels),
+        VX_LOG_I64("worker", end->done ? end->worker : -1),
+        VX_LOG_TEXT("coords_ref", geometry), VX_LOG_TEXT("trace_id", trace->trace_id),
+        VX_LOG_TEXT("parent_id", trace->parent_id),
+        VX_LOG_TEXT("span_id", trace->span_id), VX_LOG_TEXT("token", call->ticket.name),
+        VX_LOG_I64("version", call->job.instance < 0
+                                  ? call->request.version
+                                  : vx_infer_row(infer, call)->version),
+        VX_LOG_TEXT("model", call->request.model), VX_LOG_TEXT("id", call->request.id));
 }
 
 /* Triton's names, in ns of the monotonic clock; the line's timestamp is the end, by the

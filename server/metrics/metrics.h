@@ -22,6 +22,7 @@
 #define VX_SERVER_METRICS_H
 
 #include "engine/device.h"
+#include "server/access/access.h"
 #include "server/metrics/failures.h"
 #include "server/models/registry.h"
 #include "server/rpc/rpc.h"
@@ -155,6 +156,7 @@ struct vx_metrics_sources {
     i64 queued_voxels;
     u64 arena_bytes, arena_bytes_used;
     struct vx_regions *regions; /* NULL: shared memory of clients is not served */
+    struct vx_access *access;   /* NULL: no tokens and no limits */
     const char *problem;        /* with the repository; NULL, "" = none */
     bool ready;
 };

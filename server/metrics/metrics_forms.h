@@ -18,6 +18,9 @@
 #ifndef VX_METRIC_CODE
 #define VX_METRIC_CODE(name_, type_, labels_, value_, help_)
 #endif
+#ifndef VX_METRIC_TOKEN
+#define VX_METRIC_TOKEN(name_, type_, labels_, value_, help_)
+#endif
 #ifndef VX_METRIC_MODEL
 #define VX_METRIC_MODEL(name_, type_, labels_, value_, help_)
 #endif
@@ -34,6 +37,7 @@
 #undef VX_METRIC_SERVER
 #undef VX_METRIC_METHOD
 #undef VX_METRIC_CODE
+#undef VX_METRIC_TOKEN
 #undef VX_METRIC_MODEL
 #undef VX_METRIC_WORKER
 #undef VX_METRIC_GPU

@@ -6,6 +6,7 @@
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
 #include "server/base/text.h"
+#include "server/metrics/metrics_tokens.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -152,6 +153,8 @@ static void render_server(const struct vx_metrics_sources *s, struct vx_text *te
     struct family family = {.text = text};
     char label[LABELS_BYTES];
     const struct vx_regions_counts regions = regions_of(s); /* once: it takes a lock */
+    const enum vx_access_file_state token_file =
+        s->access ? vx_access_file_state(s->access) : VX_ACCESS_FILE_NONE;
 #define VX_METRIC_SERVER(name_, type_, labels_, value_, help_)                           \
     family_begin(&family, #name_, #type_, help_);                                        \
     series(text, #name_, "", labels_, value_);
@@ -323,6 +326,7 @@ vx_status vx_metrics_render(const struct vx_metrics_sources *sources, char *out,
     struct vx_text text;
     vx_text_init(&text, out, capacity);
     render_server(sources, &text);
+    vx_metrics_render_tokens(sources->access, &text);
     render_models(sources, &text);
     render_workers(sources, &text);
     render_gpus(sources, &text);

@@ -9,6 +9,7 @@
 
 struct vx_registry {
     const struct vx_repository_listing *listing; /* NULL: not known */
+    bool hides_names;
     i32 end; /* one more than the highest index that was ever used */
     /* The numbers of rows 0 .. end-1, by name, version and number.  Rows that are FREE
      * again keep their place until they are used for another version. */
@@ -27,6 +28,11 @@ void vx_registry_close(struct vx_registry **registry)
 {
     vx_free(*registry);
     *registry = NULL;
+}
+
+void vx_registry_hide_names(struct vx_registry *registry)
+{
+    registry->hides_names = true;
 }
 
 void vx_registry_explain(struct vx_registry *registry,
@@ -142,6 +148,7 @@ static void names_text(const struct vx_registry *registry, const char *name,
     size_t used = 0;
     const struct vx_instance *row;
     out[0] = '\0';
+    if (registry->hides_names) return;
     while ((row = name_next(registry, name, said, count)) && used < VX_WHY_BYTES) {
         if (count == NAMES_SAID) {
             snprintf(out + used, VX_WHY_BYTES - used, " and more");

@@ -95,6 +95,10 @@ struct vx_registry;
 VX_MUST_USE vx_status vx_registry_open(struct vx_registry **registry);
 void vx_registry_close(struct vx_registry **registry);
 
+/* From now on the error for an unknown model does not list those that exist: a client may
+ * know of some only. */
+void vx_registry_hide_names(struct vx_registry *registry);
+
 /* Sets the listing of the repository; borrowed until the next call.  With it, the error
  * for a listed model without an instance says why it has none, and such a model counts as
  * not ready.  NULL = no listing. */

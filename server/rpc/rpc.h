@@ -93,6 +93,7 @@ struct vx_rpc_options {
     const struct vx_slots *slots; /* thread-safe */
     u64 arena_bytes;              /* size of the arena; 0 = no limit for one connection */
     struct vx_regions *regions;   /* shared memory of clients; NULL = not served */
+    struct vx_access *access;     /* who may call what; NULL = everybody everything */
     /* True: every worker copies coordinates out of a region once and checks its own copy
      * (a GPU): they need not be copied here. */
     bool coords_in_place;

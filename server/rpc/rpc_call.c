@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc/rpc_access.h"
 #include "server/rpc/rpc_private.h"
 
 #include "engine/base/process/check.h"
@@ -181,6 +182,7 @@ static void on_arrive(void *context, bool ok)
     arrive_read_metadata(record);
     record->call.deadline_ns =
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
+    if (vx_rpc_access_refuses(record)) return;
     if (arrive_refused_draining(record) || arrive_refused_full(record)) return;
     if (record->call.deadline_ns <= record->call.arrived_ns) {
         vx_rpc_call_refuse(record, VX_CODE_DEADLINE_EXCEEDED,

@@ -163,6 +163,7 @@ static void child_init(struct vx_rpc_record *child, struct vx_rpc_record *parent
                                    .peer = parent->call.peer,
                                    .arrived_ns = vx_clock_ns(),
                                    .deadline_ns = parent->call.deadline_ns};
+    child->call.ticket = parent->call.ticket;
     memcpy(child->call.traceparent, parent->call.traceparent,
            sizeof child->call.traceparent);
     child->queue = parent->queue;

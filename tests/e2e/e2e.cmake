@@ -1,5 +1,7 @@
 vx_e2e_test(NAME e2e_infer FILE tests/e2e/test_infer.py)
 vx_e2e_test(NAME e2e_bad_input FILE tests/e2e/test_bad_input.py)
+vx_e2e_test(NAME e2e_access FILE tests/e2e/test_access.py SECONDS 15)
+vx_e2e_test(NAME e2e_access_file FILE tests/e2e/test_access_file.py SECONDS 20)
 vx_e2e_test(NAME e2e_protocol FILE tests/e2e/test_protocol.py)
 vx_e2e_test(NAME e2e_observability FILE tests/e2e/test_observability.py SECONDS 12)
 vx_e2e_test(NAME e2e_random_bytes FILE tests/e2e/test_random_bytes.py SECONDS 6)

@@ -11,6 +11,13 @@ if(VX_SERVER)
     SOURCES tests/unit/server/admin/admin_sample.c)
   vx_unit_test(NAME test_page LIBS server
     SOURCES tests/unit/server/admin/admin_sample.c)
+  foreach(name test_access_calls test_access_file)
+    vx_unit_test(NAME ${name} SOURCES tests/unit/server/access/access_rig.c LIBS server)
+  endforeach()
+  vx_unit_test(NAME test_metrics_tokens LIBS server)
+  vx_unit_test(NAME test_access_limit LIBS server)
+  vx_unit_test(NAME test_access_table LIBS server)
+  vx_fuzz_target(NAME fuzz_access LIBS server CORPUS tests/fuzz/corpus/access)
   vx_unit_test(NAME test_timer LIBS server)
   vx_unit_test(NAME test_http LIBS server
     SOURCES tests/unit/server/http/http_harness.c)

@@ -15,13 +15,14 @@ from .answers import Answer, ModelInfo, Sparse, Tensor
 from .client import Client
 from .errors import (
     AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
-    InvalidArgument, NotFound, ResourceExhausted, Unavailable, Unimplemented, VoxeldError,
+    InvalidArgument, NotFound, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
+    Unimplemented, VoxeldError,
 )
 from .region import AsyncRegion, Region
 
 __all__ = [
     "AlreadyExists", "Answer", "AsyncClient", "AsyncRegion", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "FailedPrecondition", "Internal", "InvalidArgument", "ModelInfo",
-    "NotFound", "Region", "ResourceExhausted", "Sparse", "Tensor", "Unavailable",
-    "Unimplemented", "VoxeldError",
+    "NotFound", "PermissionDenied", "Region", "ResourceExhausted", "Sparse", "Tensor",
+    "Unauthenticated", "Unavailable", "Unimplemented", "VoxeldError",
 ]

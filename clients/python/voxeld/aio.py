@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 
-from . import geometry, messages, places
+from . import geometry, headers, messages, places
 from .client import CHANNEL_OPTIONS
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import AsyncRegion
@@ -12,9 +12,11 @@ from .region import AsyncRegion
 class AsyncClient:
     """Client for asyncio; one event loop uses it.  See Client for the arguments."""
 
-    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True):
+    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True,
+                 token=None):
         options = CHANNEL_OPTIONS
         messages.check_address(address)
+        self._headers = headers.of_token(token, address, credentials)
         self._channel = (grpc.aio.secure_channel(address, credentials, options) if credentials
                          else grpc.aio.insecure_channel(address, options))
         self._methods = {}
@@ -37,7 +39,8 @@ class AsyncClient:
         if call is None:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
         try:
-            return await call(request, timeout=timeout, metadata=metadata)
+            return await call(request, timeout=timeout,
+                              metadata=self._headers + tuple(metadata or ()))
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 

@@ -2,7 +2,7 @@
 """The blocking client."""
 import grpc
 
-from . import geometry, messages, places
+from . import geometry, headers, messages, places
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import Region
 
@@ -25,14 +25,18 @@ class Client:
 
     address      "host:port", "[ipv6]:port" or "unix:path"; ValueError if it cannot be an address
     credentials  grpc.ChannelCredentials for TLS; None = plain text
+    token        sent with every call as the metadata authorization: Bearer TOKEN; None = none.
+                 Without credentials anyone who sees it on the network can use it
     geometry_header  False: infer does not send the header x-voxel-geometry, see geometry.header
 
     The first call connects.  Use it with `with`, or call close().
     """
 
-    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True):
+    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True,
+                 token=None):
         options = CHANNEL_OPTIONS
         messages.check_address(address)
+        self._headers = headers.of_token(token, address, credentials)
         self._channel = (grpc.secure_channel(address, credentials, options) if credentials
                          else grpc.insecure_channel(address, options))
         self._methods = {}
@@ -55,7 +59,7 @@ class Client:
         if call is None:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
         try:
-            return call(request, timeout=timeout, metadata=metadata)
+            return call(request, timeout=timeout, metadata=self._headers + tuple(metadata or ()))
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 

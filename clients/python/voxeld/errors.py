@@ -56,6 +56,14 @@ class Internal(VoxeldError):
     """The server failed, or its answer is damaged or contradicts the request."""
 
 
+class PermissionDenied(VoxeldError):
+    """This client, or its token, may not do this; as it is, it never may."""
+
+
+class Unauthenticated(VoxeldError):
+    """The server asks for a token, and none came, or one that it does not know (any more)."""
+
+
 class DataLoss(VoxeldError):
     """Bytes on the server's disk are damaged."""
 
@@ -72,6 +80,8 @@ _CLASSES = {
     grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
     grpc.StatusCode.INTERNAL: Internal,
     grpc.StatusCode.DATA_LOSS: DataLoss,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
 }
 
 

@@ -96,6 +96,22 @@ static void sample_requests(struct vx_metrics *metrics)
                                                         .predicted_ns = 2100000});
 }
 
+/* One entry, and a file that is wrong now. */
+static struct vx_access *sample_access(void)
+{
+    struct vx_access *access;
+    struct vx_why why;
+    char text[] = "{\"tokens\": [{\"name\": \"open\", \"anyone\": true, \"models\": "
+                  "[\"*\"], \"methods\": [\"infer\"]}]}";
+    const struct vx_access_options options = {.tokens = true, .connections_max = 1};
+    ck_assert(!vx_access_open(&options, &access).fault);
+    struct vx_access_table *table = vx_access_spare(access);
+    ck_assert(!vx_access_table_parse(text, strlen(text), &why, table).fault);
+    vx_access_use_spare(access, 0);
+    vx_access_file_state_set(access, VX_ACCESS_FILE_BAD);
+    return access;
+}
+
 void sample_open(struct sample *sample)
 {
     memset(sample, 0, sizeof *sample);
@@ -149,6 +165,7 @@ void sample_open(struct sample *sample)
                                                   .sched = sample->sched,
                                                   .workers = sample->workers,
                                                   .workers_count = 2,
+                                                  .access = sample_access(),
                                                   .queued = 3,
                                                   .running = 2,
                                                   .queued_voxels = 94245,
@@ -158,6 +175,7 @@ void sample_open(struct sample *sample)
 
 void sample_close(struct sample *sample)
 {
+    vx_access_close(&sample->sources.access);
     vx_sched_close(&sample->sched);
     vx_registry_close(&sample->registry);
     vx_metrics_close(&sample->metrics);

@@ -184,6 +184,8 @@ START_TEST(server_and_workers_are_said)
     expect("voxeld_connections_total", "345");
     expect("voxeld_connections_refused_total", "6");
     expect("voxeld_streams", "2");
+    expect("voxeld_token_file_good", "0");
+    expect("voxeld_token_requests_total{token=\"open\"}", "0");
     ck_assert_ptr_null(strstr(text, "\nvoxeld_regions{")); /* not reported */
     expect("voxeld_arena_bytes", "2147483648");
     expect("voxeld_arena_used_bytes", "14680064");

@@ -71,6 +71,11 @@ START_TEST(an_unknown_name_tells_what_there_is)
     ck_assert(vx_registry_find(registry, "segments", 1, &why, &got).fault);
     ck_assert_str_eq(why.text, "Request for unknown model: 'segments' is not found: this "
                                "server has 'segment', 'normals', 'a', 'b' and more");
+    vx_registry_hide_names(registry);
+    ck_assert(vx_registry_find(registry, "segments", 1, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'segments' is not found");
+    ck_assert(vx_registry_find(registry, "segment", 9, &why, &got).fault);
+    ck_assert_ptr_null(strstr(why.text, "normals"));
 }
 END_TEST
 

@@ -1,0 +1,16 @@
+/* rpc_access - asks whether a call may come in, before its message is read.
+ *
+ * Thread   the queue's.
+ * Fails    never: a call that may not is ended with a status.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_RPC_ACCESS_H
+#define VX_SERVER_RPC_ACCESS_H
+
+#include "server/rpc/rpc_private.h"
+
+/* True: the call was refused, and its end is on the way. */
+bool vx_rpc_access_refuses(struct vx_rpc_record *record);
+
+#endif
