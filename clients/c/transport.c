@@ -75,6 +75,21 @@ static grpc_byte_buffer *call_pack(struct voxel_call *call)
     return buffer;
 }
 
+/* The headers that the call has, of the two that there are. */
+static size_t call_headers(const struct voxel_call *call, grpc_metadata headers[2])
+{
+    const struct {
+        const char *key, *value;
+    } rows[] = {{"x-voxel-geometry", call->geometry}, {"traceparent", call->traceparent}};
+    size_t count = 0;
+    for (size_t i = 0; i < 2; i++)
+        if (rows[i].value[0])
+            headers[count++] =
+                (grpc_metadata){.key = grpc_slice_from_static_string(rows[i].key),
+                                .value = grpc_slice_from_copied_string(rows[i].value)};
+    return count;
+}
+
 /* Starts a unary call as one batch, so that one event ends it. */
 static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call *call,
                                   grpc_completion_queue *queue)
@@ -93,12 +108,12 @@ static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call
     call->details = grpc_empty_slice();
     uint32_t wait = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
                     GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
-    grpc_metadata header = {.key = grpc_slice_from_static_string("x-voxel-geometry"),
-                            .value = grpc_slice_from_copied_string(call->geometry)};
+    grpc_metadata headers[2];
+    size_t headers_count = call_headers(call, headers);
     grpc_op ops[6] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA,
          .flags = client->options.wait_for_ready ? wait : 0,
-         .data.send_initial_metadata = {call->geometry[0] ? 1 : 0, &header, {0}}},
+         .data.send_initial_metadata = {headers_count, headers, {0}}},
         {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = message},
         {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
         {.op = GRPC_OP_RECV_INITIAL_METADATA,
@@ -112,7 +127,7 @@ static enum voxel_code call_begin(struct voxel_client *client, struct voxel_call
     HANDED_OVER(call);
     grpc_call_error refused = grpc_call_start_batch(call->rpc, ops, 6, call, NULL);
     grpc_byte_buffer_destroy(message);
-    grpc_slice_unref(header.value);
+    for (size_t i = 0; i < headers_count; i++) grpc_slice_unref(headers[i].value);
     if (refused == GRPC_CALL_OK) return VOXEL_OK;
     voxel_error_set(&call->error, VOXEL_INTERNAL, "gRPC refused the call (%d)",
                     (int)refused);
