@@ -24,8 +24,9 @@ struct vx_admin {
     struct vx_rpc *rpc;
     struct vx_workers *workers;
     struct vx_shared *shared;
-    struct vx_regions *regions; /* NULL: not served */
-    const char *problem;        /* with the repository; "" = none */
+    struct vx_regions *regions;         /* NULL: not served */
+    const struct vx_exporter *exporter; /* NULL: there is no collector */
+    const char *problem;                /* with the repository; "" = none */
     bool ready;
 };
 

@@ -183,6 +183,10 @@ START_TEST(server_and_workers_are_said)
     expect("voxeld_connections", "12");
     expect("voxeld_connections_total", "345");
     expect("voxeld_connections_refused_total", "6");
+    expect("voxeld_spans_total{result=\"dropped\"}", "77");
+    expect("voxeld_spans_total{result=\"failed\"}", "3584");
+    expect("voxeld_spans_total{result=\"rejected\"}", "14");
+    expect("voxeld_spans_total{result=\"sent\"}", "962500");
     expect("voxeld_streams", "2");
     ck_assert_ptr_null(strstr(text, "\nvoxeld_regions{")); /* not reported */
     expect("voxeld_arena_bytes", "2147483648");
