@@ -9,6 +9,7 @@
 #include "clients/c/region.h"
 #include "clients/c/transport.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char infer_method[] = "/inference.GRPCInferenceService/ModelInfer";
@@ -58,12 +59,27 @@ static bool request_rows(const struct voxel_request *request, int64_t *rows)
     return request->inputs_count > 0;
 }
 
+/* A header of visible ASCII; what it means is the server's business. */
+static enum voxel_code traceparent_check(const char *text, struct voxel_error *error)
+{
+    size_t length = text ? strlen(text) : 0;
+    bool good = length < VOXEL_TRACEPARENT_BYTES;
+    for (size_t i = 0; i < length && good; i++) good = text[i] > ' ' && text[i] <= '~';
+    if (good) return VOXEL_OK;
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "traceparent: expected at most %d visible characters of ASCII, "
+        "as 00-TRACE-SPAN-01, got '%.80s'",
+        VOXEL_TRACEPARENT_BYTES - 1, text);
+}
+
 static enum voxel_code infer_prepare(const struct voxel_client *client,
                                      struct infer_call *infer,
                                      const struct voxel_request *request,
                                      struct voxel_error *error)
 {
-    enum voxel_code code = voxel_message_pack(request, &infer->message, error);
+    enum voxel_code code = traceparent_check(request->traceparent, error);
+    if (!code) code = voxel_message_pack(request, &infer->message, error);
     if (!code) code = regions_check(client, request, error);
     if (code) {
         voxel_message_fini(&infer->message);
@@ -81,6 +97,9 @@ static enum voxel_code infer_prepare(const struct voxel_client *client,
     infer->call.pieces = infer->message.pieces;
     infer->call.pieces_count = infer->message.pieces_count;
     infer->call.deadline_us = request->deadline_us;
+    if (request->traceparent)
+        snprintf(infer->call.traceparent, sizeof infer->call.traceparent, "%s",
+                 request->traceparent);
     if (!client->options.no_geometry_header)
         voxel_geometry_header(request, infer->call.geometry);
     return VOXEL_OK;

@@ -75,21 +75,23 @@ static grpc_byte_buffer *call_pack(struct voxel_call *call)
     return buffer;
 }
 
-/* The call's metadata, with copied values.  Returns how many. */
-#define HEADERS_MAX 2
+/* The headers that the call has, with copied values.  Returns how many. */
+#define HEADERS_MAX 3
 static size_t headers_make(const struct voxel_client *client,
                            const struct voxel_call *call,
                            grpc_metadata headers[HEADERS_MAX])
 {
+    const struct {
+        const char *key, *value;
+    } rows[HEADERS_MAX] = {{"x-voxel-geometry", call->geometry},
+                           {"traceparent", call->traceparent},
+                           {"authorization", client->authorization}};
     size_t count = 0;
-    if (call->geometry[0])
-        headers[count++] =
-            (grpc_metadata){.key = grpc_slice_from_static_string("x-voxel-geometry"),
-                            .value = grpc_slice_from_copied_string(call->geometry)};
-    if (client->authorization)
-        headers[count++] = (grpc_metadata){
-            .key = grpc_slice_from_static_string("authorization"),
-            .value = grpc_slice_from_copied_string(client->authorization)};
+    for (size_t i = 0; i < HEADERS_MAX; i++)
+        if (rows[i].value && rows[i].value[0])
+            headers[count++] =
+                (grpc_metadata){.key = grpc_slice_from_static_string(rows[i].key),
+                                .value = grpc_slice_from_copied_string(rows[i].value)};
     return count;
 }
 

@@ -35,6 +35,9 @@
 /* Spans kept inside the call: answers up to about 1 MB need no list of their own. */
 #define VOXEL_CALL_SPANS 32
 
+/* W3C: 55 characters and a NUL; later versions may be longer. */
+#define VOXEL_TRACEPARENT_BYTES 64
+
 struct voxel_call {
     /* Set by the owner. */
     const char *method;
@@ -42,7 +45,8 @@ struct voxel_call {
     size_t pieces_count;
     int64_t deadline_us;                 /* from the start; 0 = the client's default */
     char geometry[VOXEL_GEOMETRY_BYTES]; /* the header x-voxel-geometry; "" = none */
-    void (*on_end)(struct voxel_call *call); /* of an asynchronous call */
+    char traceparent[VOXEL_TRACEPARENT_BYTES]; /* that header; "" = none */
+    void (*on_end)(struct voxel_call *call);   /* of an asynchronous call */
 
     /* Set when it has ended. */
     struct voxel_error error;

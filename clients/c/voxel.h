@@ -193,7 +193,7 @@ struct voxel_request {
     const char *model;
     int64_t version; /* 0 = the highest that is ready */
     const char *id;  /* the answer must repeat it, the server's log has it; NULL = none */
-
+    const char *traceparent; /* W3C Trace Context, sent as it is; NULL = none */
     /* How long their data is borrowed: see voxel_infer and voxel_infer_async. */
     const struct voxel_tensor *inputs;
     int32_t inputs_count;

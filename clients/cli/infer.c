@@ -20,7 +20,7 @@
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *id, *coords_ref,
-        *feats, *shape, *token_file;
+        *feats, *shape, *token_file, *traceparent;
     struct view_options view;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
@@ -308,6 +308,7 @@ static enum voxel_code run_request(const struct infer_options *options,
         .model = options->model,
         .version = options->version,
         .id = options->id,
+        .traceparent = options->traceparent,
         .inputs = sending->tensors.list,
         .inputs_count = 2,
         .outputs = outputs,

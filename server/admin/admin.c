@@ -31,6 +31,8 @@ void vx_admin_answer(const struct vx_admin *admin, const struct vx_http_request 
     struct vx_worker_view workers[VX_WORKERS_MAX];
     struct vx_rpc_counters counters;
     vx_rpc_counters_get(admin->rpc, &counters);
+    struct vx_exporter_counts spans;
+    if (admin->exporter) vx_exporter_counts_get(admin->exporter, &spans);
     const struct vx_metrics_sources sources = {
         .metrics = admin->metrics,
         .registry = admin->registry,
@@ -45,6 +47,7 @@ void vx_admin_answer(const struct vx_admin *admin, const struct vx_http_request 
         .arena_bytes_used = vx_shared_used(admin->shared),
         .regions = admin->regions,
         .access = admin->access,
+        .spans = admin->exporter ? &spans : NULL,
         .problem = admin->problem,
         .ready = admin->ready,
     };

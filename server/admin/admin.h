@@ -25,9 +25,10 @@ struct vx_admin {
     struct vx_rpc *rpc;
     struct vx_workers *workers;
     struct vx_shared *shared;
-    struct vx_regions *regions; /* NULL: not served */
-    struct vx_access *access;   /* NULL: no tokens and no limits */
-    const char *problem;        /* with the repository; "" = none */
+    struct vx_regions *regions;         /* NULL: not served */
+    struct vx_access *access;           /* NULL: no tokens and no limits */
+    const struct vx_exporter *exporter; /* NULL: there is no collector */
+    const char *problem;                /* with the repository; "" = none */
     bool ready;
 };
 

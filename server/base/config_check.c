@@ -21,6 +21,7 @@ static vx_status config_check_names(const struct vx_config *config, struct vx_wh
 
 vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
 {
+    bool exports = config->otlp_endpoint[0] != '\0';
     const struct {
         bool said, means_something;
         const char *name, *needs;
@@ -40,6 +41,10 @@ vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
              config->connection_voxels,
          "connection-burst-ms",
          "--connection-requests, --connection-bytes or --connection-voxels"},
+        {config->said.otlp_ratio, exports, "otlp-ratio", "--otlp-endpoint"},
+        {config->said.otlp_resource, exports, "otlp-resource", "--otlp-endpoint"},
+        {config->said.otlp_delay_ms, exports, "otlp-delay-ms", "--otlp-endpoint"},
+        {config->said.otlp_timeout_ms, exports, "otlp-timeout-ms", "--otlp-endpoint"},
     };
     for (size_t i = 0; i < VX_COUNT(rows); i++)
         VX_ENSURE_WHY(rows[i].means_something || !rows[i].said, why, INVALID_ARGUMENT,

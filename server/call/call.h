@@ -21,6 +21,7 @@
 #include "server/call/admit.h"
 #include "server/regions/regions.h"
 #include "server/sched/sched.h"
+#include "server/trace/record.h"
 
 #define VX_CALL_MAGIC 0x76784341u /* "vxCA" */
 
@@ -45,6 +46,7 @@ struct vx_call {
     i64 deadline_ns;        /* from gRPC; VX_NEVER when none */
     char traceparent[VX_TRACEPARENT_BYTES]; /* "" when none */
     struct vx_access_ticket ticket;         /* who asks; zeros unless access is on */
+    char tracestate[VX_TRACESTATE_BYTES];   /* "" when none, or when it is too long */
 
     struct vx_request request; /* ModelInfer */
     u64 body_bytes;            /* ModelInfer: size of the whole message */

@@ -15,6 +15,7 @@
 #include "server/front/room.h"
 #include "server/infer/view.h"
 #include "server/regions/regions.h"
+#include "server/trace/trace_text.h"
 
 /* How often workers are asked for their numbers; Prometheus scrapes no faster. */
 #define STATS_MS 1000
@@ -272,6 +273,7 @@ static void front_on_http(void *context, const struct vx_http_request *request,
         .shared = front->shared,
         .regions = front->regions,
         .access = front->access,
+        .exporter = front->exporter,
         .problem = vx_models_problem(front->models),
         .ready = vx_front_is_ready(front),
     };
@@ -287,6 +289,24 @@ static i32 front_admin_connections(const struct vx_front *front)
     return vx_room_admin_connections(room.files, front->config->connections_max);
 }
 
+/* Where the spans of requests go, if anywhere. */
+static vx_status front_open_exporter(struct vx_front *front, struct vx_why *why)
+{
+    const struct vx_config *config = front->config;
+    const struct vx_exporter_options options = {
+        .endpoint = config->otlp_endpoint,
+        .resource = config->otlp_resource,
+        .delay_ns = config->otlp_delay_ms * VX_NS_PER_MS,
+        .timeout_ns = config->otlp_timeout_ms * VX_NS_PER_MS,
+    };
+    f64 ratio;
+    if (!config->otlp_endpoint[0]) return VX_OK;
+    VX_TRY(vx_ratio_parse(config->otlp_ratio, why, &ratio));
+    VX_TRY(vx_exporter_open(&options, why, &front->exporter));
+    vx_tracing_export(front->tracing, ratio);
+    return VX_OK;
+}
+
 static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
 {
     const struct vx_config *config = front->config;
@@ -300,6 +320,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
     VX_TRY(vx_geometries_open(&front->geometries));
     VX_TRY(vx_metrics_open(&front->metrics));
     VX_TRY(vx_tracing_open(front->registry, &front->tracing));
+    VX_TRY(front_open_exporter(front, why));
     VX_TRY(vx_models_open(&(struct vx_models_options){.repository = config->repository,
                                                       .registry = front->registry,
                                                       .sched = front->sched,
@@ -375,6 +396,7 @@ static void front_open_infer(struct vx_front *front)
         .workers = front->workers,
         .metrics = front->metrics,
         .tracing = front->tracing,
+        .exporter = front->exporter,
     };
 }
 
@@ -476,6 +498,7 @@ int vx_front_run(const struct vx_config *config)
     vx_alloc_freeze(); /* from here on, an allocation on this thread is a bug */
     uv_run(&front->loop, UV_RUN_DEFAULT);
     VX_ASSERT(!uv_loop_close(&front->loop));
+    vx_exporter_close(&front->exporter, vx_front_spans_ns(front));
     VX_LOG(STOP, VX_LOG_TEXT("code", "OK"));
     front_release(front);
     return 0;

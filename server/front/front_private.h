@@ -73,6 +73,8 @@ struct vx_front {
     struct vx_health *health;
     struct vx_metrics *metrics;
     struct vx_tracing *tracing;
+    struct vx_exporter *exporter; /* NULL: there is no collector */
+    i64 drained_ns;               /* when the drain time is over; 0 = it has not begun */
     struct vx_http *http;
     struct vx_infer infer;
     struct vx_arena scratch; /* for one control call */
@@ -115,6 +117,8 @@ void vx_front_answer(struct vx_front *front, i64 most_ns);
 /* front_stop.c */
 /* Starts to handle SIGTERM, SIGINT and SIGHUP. */
 void vx_front_open_signals(struct vx_front *front);
+/* How long the last spans may take: what is left of the drain time. */
+i64 vx_front_spans_ns(const struct vx_front *front);
 /* Each iteration: stops the workers when draining has ended. */
 void vx_front_stop_when_drained(struct vx_front *front);
 /* vx_workers_options.on_stopped: the last worker has ended. */

@@ -9,6 +9,11 @@
 
 #include <signal.h>
 
+/* All requests have ended.  Their last spans get this much even if the drain time is over,
+ * and a collector that hangs keeps the process no longer than that. */
+#define SPANS_NS_MIN VX_NS_PER_S
+#define SPANS_NS_MAX (5 * VX_NS_PER_S)
+
 static void front_drain(struct vx_front *front);
 
 void vx_front_close_handles(void *context)
@@ -51,6 +56,13 @@ static void front_stop_workers(struct vx_front *front)
     vx_workers_stop(front->workers);
 }
 
+i64 vx_front_spans_ns(const struct vx_front *front)
+{
+    i64 left_ns = front->drained_ns - vx_clock_ns();
+    if (left_ns < SPANS_NS_MIN) return SPANS_NS_MIN;
+    return left_ns < SPANS_NS_MAX ? left_ns : SPANS_NS_MAX;
+}
+
 /* Draining does not wait for watch and reflection streams, which never end. */
 void vx_front_stop_when_drained(struct vx_front *front)
 {
@@ -75,6 +87,7 @@ static void front_on_phase_over(uv_timer_t *timer)
 static void front_drain(struct vx_front *front)
 {
     front->phase = VX_FRONT_DRAINING;
+    front->drained_ns = vx_clock_ns() + front->config->drain_ms * VX_NS_PER_MS;
     front_log_step(front, "draining");
     vx_models_stop(front->models);
     vx_rpc_refuse(front->rpc);

@@ -42,7 +42,9 @@ static i64 workers_of(const struct vx_config *config)
 
 static i64 front_threads(const struct vx_config *config, i32 processors)
 {
-    return THREADS_FRONT + processors + 2 * vx_host_rpc_threads(config, processors);
+    i64 exporter = config->otlp_endpoint[0] != '\0';
+    return THREADS_FRONT + exporter + processors +
+           2 * vx_host_rpc_threads(config, processors);
 }
 
 static i64 worker_threads(const struct vx_config *config, i32 processors)

@@ -31,6 +31,7 @@
 #include "server/models/registry.h"
 #include "server/rpc/rpc.h"
 #include "server/sched/sched.h"
+#include "server/trace/exporter.h"
 #include "server/workers/workers.h"
 
 /* A batch that is with a worker. */
@@ -52,6 +53,7 @@ struct vx_infer {
     struct vx_workers *workers;
     struct vx_metrics *metrics;
     struct vx_tracing *tracing;
+    struct vx_exporter *exporter; /* NULL: spans go nowhere, and no request is exported */
     struct vx_infer_sent sent[VX_WORKERS_MAX][VX_WORKER_DEPTH];
     bool stopping; /* workers are ending: new requests are refused */
     /* Being filled, one at a time: too large for a stack of small functions. */

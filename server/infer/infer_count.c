@@ -15,18 +15,11 @@ static void duration_add(struct vx_duration *duration, i64 ns)
 }
 
 /* A call that ran well, but whose client has left, counts as CANCELLED. */
-static enum vx_code infer_code(const struct vx_call *call, const struct vx_infer_end *end)
+enum vx_code vx_infer_code(const struct vx_call *call, const struct vx_infer_end *end)
 {
     bool left = call->is_gone && !end->status.fault;
     return left ? VX_CODE_CANCELLED : vx_status_code(end->status);
 }
-
-/* When a request reached each stage, by the clock that front and workers share. */
-struct infer_steps {
-    i64 decoded_ns; /* the whole message had arrived: Triton's REQUEST_START */
-    i64 queued_ns, compute_ns, input_end_ns, output_ns, compute_end_ns;
-    i64 end_ns;
-};
 
 /* An item may come back from its worker without having run. */
 static bool infer_ran(const struct vx_infer_end *end)
@@ -37,12 +30,12 @@ static bool infer_ran(const struct vx_infer_end *end)
 /* The worker reports when it received the batch, when it answered, and how long its
  * device worked.  The rest of that time the batch waited for the batch before it, which
  * is queue time. */
-static struct infer_steps infer_steps_make(const struct vx_call *call,
-                                           const struct vx_infer_end *end, i64 now_ns)
+static struct vx_infer_steps infer_steps_make(const struct vx_call *call,
+                                              const struct vx_infer_end *end, i64 now_ns)
 {
-    struct infer_steps steps = {.decoded_ns = call->decoded_ns,
-                                .queued_ns = call->job.queued_ns,
-                                .end_ns = now_ns};
+    struct vx_infer_steps steps = {.decoded_ns = call->decoded_ns,
+                                   .queued_ns = call->job.queued_ns,
+                                   .end_ns = now_ns};
     if (!infer_ran(end)) return steps;
     const struct vx_message_done *batch = end->batch;
     struct vx_infer_times times = vx_infer_times_make(batch);
@@ -50,14 +43,15 @@ static struct infer_steps infer_steps_make(const struct vx_call *call,
     if (begin_ns < batch->received_ns) begin_ns = batch->received_ns;
     steps.compute_ns = begin_ns;
     steps.input_end_ns = begin_ns + times.convert_ns;
-    steps.output_ns = steps.input_end_ns + times.geometry_ns + times.compute_ns;
+    steps.geometry_end_ns = steps.input_end_ns + times.geometry_ns;
+    steps.output_ns = steps.geometry_end_ns + times.compute_ns;
     steps.compute_end_ns = steps.output_ns + times.output_ns;
     return steps;
 }
 
 /* Time until its device began with it, or until its end; 0 if it never was in the
  * queue. */
-static i64 infer_queue_ns(const struct infer_steps *steps)
+static i64 infer_queue_ns(const struct vx_infer_steps *steps)
 {
     if (!steps->queued_ns) return 0;
     return (steps->compute_ns ? steps->compute_ns : steps->end_ns) - steps->queued_ns;
@@ -65,7 +59,7 @@ static i64 infer_queue_ns(const struct infer_steps *steps)
 
 static void infer_count_run(struct vx_instance_stats *stats, const struct vx_call *call,
                             const struct vx_done_item *done,
-                            const struct infer_steps *steps)
+                            const struct vx_infer_steps *steps)
 {
     stats->inference_count++;
     stats->last_inference_ms = (u64)vx_clock_wall_ms();
@@ -117,7 +111,7 @@ static const char *infer_way(const struct vx_place *held, i32 count)
     return way;
 }
 
-static u64 infer_bytes_out(const struct vx_infer *infer, const struct vx_call *call)
+u64 vx_infer_bytes_out(const struct vx_infer *infer, const struct vx_call *call)
 {
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
@@ -138,7 +132,7 @@ static i64 us(i64 ns)
  * out of the line. */
 static void infer_log_access(const struct vx_infer *infer, const struct vx_call *call,
                              const struct vx_infer_end *end,
-                             const struct infer_steps *steps,
+                             const struct vx_infer_steps *steps,
                              const struct vx_trace *trace)
 {
     static const struct vx_done_item nothing;
@@ -148,14 +142,14 @@ static void infer_log_access(const struct vx_infer *infer, const struct vx_call 
     if (vx_coords_ref_there(call->request.coords_ref))
         vx_coords_ref_print(call->request.coords_ref, geometry);
     VX_LOG(
-        ACCESS, VX_LOG_TEXT("code", vx_code_name(infer_code(call, end))),
+        ACCESS, VX_LOG_TEXT("code", vx_code_name(vx_infer_code(call, end))),
         VX_LOG_TEXT("method", strrchr(vx_method_get(call->method)->path, '/') + 1),
         VX_LOG_TEXT("peer", infer_peer_name(call->peer.kind)),
         VX_LOG_I64("connection", (i64)call->peer.connection),
         VX_LOG_I64("uid", call->peer.kind == VX_PEER_UNIX ? (i64)call->peer.uid : -1),
         VX_LOG_I64("voxels", call->job.voxels),
         VX_LOG_I64("bytes_in", (i64)call->body_bytes),
-        VX_LOG_I64("bytes_out", well ? (i64)infer_bytes_out(infer, call) : 0),
+        VX_LOG_I64("bytes_out", well ? (i64)vx_infer_bytes_out(infer, call) : 0),
         VX_LOG_TEXT("inputs", infer_way(call->inputs_held, VX_INPUTS_MAX)),
         VX_LOG_TEXT("outputs", infer_way(call->outputs_held, VX_REQUEST_OUTPUTS_MAX)),
         VX_LOG_I64("total_us", us(steps->end_ns - call->arrived_ns)),
@@ -181,12 +175,13 @@ static void infer_log_access(const struct vx_infer *infer, const struct vx_call 
 /* Triton's names, in ns of the monotonic clock; the line's timestamp is the end, by the
  * calendar.  0 = that stage was not reached. */
 static void infer_log_trace(const struct vx_call *call, const struct vx_infer_end *end,
-                            const struct infer_steps *steps, const struct vx_trace *trace)
+                            const struct vx_infer_steps *steps,
+                            const struct vx_trace *trace)
 {
     VX_LOG(TRACE, VX_LOG_TEXT("trace_id", trace->trace_id),
            VX_LOG_TEXT("parent_id", trace->parent_id),
            VX_LOG_TEXT("span_id", trace->span_id),
-           VX_LOG_TEXT("code", vx_code_name(infer_code(call, end))),
+           VX_LOG_TEXT("code", vx_code_name(vx_infer_code(call, end))),
            VX_LOG_I64("REQUEST_START", steps->decoded_ns),
            VX_LOG_I64("QUEUE_START", steps->queued_ns),
            VX_LOG_I64("COMPUTE_START", steps->compute_ns),
@@ -199,12 +194,13 @@ static void infer_log_trace(const struct vx_call *call, const struct vx_infer_en
 }
 
 static void infer_log(const struct vx_infer *infer, const struct vx_call *call,
-                      const struct vx_infer_end *end, const struct infer_steps *steps)
+                      const struct vx_infer_end *end, const struct vx_infer_steps *steps)
 {
     struct vx_trace trace =
         vx_tracing_begin(infer->tracing, call->request.model, call->traceparent);
     if (infer->config->access_log) infer_log_access(infer, call, end, steps, &trace);
     if (trace.wanted) infer_log_trace(call, end, steps, &trace);
+    if (trace.exported) vx_infer_export(infer, call, end, steps, &trace);
 }
 
 static void infer_note_failure(struct vx_infer *infer, const struct vx_call *call,
@@ -223,8 +219,8 @@ static void infer_note_failure(struct vx_infer *infer, const struct vx_call *cal
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end)
 {
-    enum vx_code code = infer_code(call, end);
-    struct infer_steps steps = infer_steps_make(call, end, vx_clock_ns());
+    enum vx_code code = vx_infer_code(call, end);
+    struct vx_infer_steps steps = infer_steps_make(call, end, vx_clock_ns());
     struct vx_metrics_request sample = {
         .code = code,
         .total_ns = steps.end_ns - call->arrived_ns,
@@ -240,7 +236,7 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
         sample.compute_ns = end->done->compute_ns;
         sample.geometry_ns = end->done->geometry_ns;
         sample.pairs = end->done->pairs;
-        if (code == VX_CODE_OK) sample.bytes_out = infer_bytes_out(infer, call);
+        if (code == VX_CODE_OK) sample.bytes_out = vx_infer_bytes_out(infer, call);
     }
     vx_metrics_observe_request(infer->metrics, &sample);
     infer_log(infer, call, end, &steps);

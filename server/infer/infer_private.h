@@ -5,6 +5,7 @@
  *   infer_run.c    to the worker and back
  *   infer_sizes.c  outputs whose size is known only while the request runs
  *   infer_count.c  statistics, metrics and the access log
+ *   infer_spans.c  what the exporter gets
  *
  * Owner    as infer.h.
  * Thread   loop.
@@ -94,6 +95,21 @@ void vx_infer_forget_worker(struct vx_infer *infer, i32 worker);
 /* Counts one call that ends now. */
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
                     const struct vx_infer_end *end);
+/* When a request reached each stage, by the clock that front and workers share; 0 = it did
+ * not. */
+struct vx_infer_steps {
+    i64 decoded_ns; /* the whole message had arrived: Triton's REQUEST_START */
+    i64 queued_ns, compute_ns, input_end_ns, geometry_end_ns, output_ns, compute_end_ns;
+    i64 end_ns;
+};
+/* The call's code: CANCELLED for one that ran well, but whose client has left. */
+enum vx_code vx_infer_code(const struct vx_call *call, const struct vx_infer_end *end);
+/* Bytes of the output tensors. */
+u64 vx_infer_bytes_out(const struct vx_infer *infer, const struct vx_call *call);
+/* Gives the exporter what its spans need. */
+void vx_infer_export(const struct vx_infer *infer, const struct vx_call *call,
+                     const struct vx_infer_end *end, const struct vx_infer_steps *steps,
+                     const struct vx_trace *trace);
 /* How a batch's time on the device is divided. */
 struct vx_infer_times {
     i64 convert_ns, geometry_ns, compute_ns, output_ns;

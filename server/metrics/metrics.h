@@ -27,6 +27,7 @@
 #include "server/models/registry.h"
 #include "server/rpc/rpc.h"
 #include "server/sched/sched.h"
+#include "server/trace/exporter.h"
 
 #define VX_METRICS_BOUNDS_MAX 20
 /* The page's percentiles cover the last VX_METRICS_SLICES slices. */
@@ -156,8 +157,9 @@ struct vx_metrics_sources {
     i64 queued_voxels;
     u64 arena_bytes, arena_bytes_used;
     struct vx_regions *regions; /* NULL: shared memory of clients is not served */
-    struct vx_access *access;   /* NULL: no tokens and no limits */
-    const char *problem;        /* with the repository; NULL, "" = none */
+    struct vx_access *access;               /* NULL: no tokens and no limits */
+    const struct vx_exporter_counts *spans; /* NULL: there is no collector */
+    const char *problem;                    /* with the repository; NULL, "" = none */
     bool ready;
 };
 

@@ -18,6 +18,9 @@
 #define PARENT_FLAGS_AT 53
 #define PARENT_BYTES    55
 #define FLAG_SAMPLED    1
+/* OpenTelemetry samples by the last 56 bits of the trace id, which are random: all
+ * services decide the same for one id and ratio. */
+#define RATIO_BITS 56
 
 /* Triton's defaults. */
 static const i64 defaults[VX_TRACE_SETTINGS_COUNT] = {
@@ -31,7 +34,9 @@ struct tracing_row {
 
 struct vx_tracing {
     u32 magic;
-    bool any; /* some row traces; if none does, a request checks only this */
+    bool any;       /* some row traces */
+    bool exports;   /* there is a collector; without both a request checks only these */
+    u64 reject_end; /* ids whose last RATIO_BITS are below this are not exported */
     u64 random;
     struct vx_registry *registry;
     struct tracing_row server;
@@ -55,6 +60,12 @@ void vx_tracing_close(struct vx_tracing **tracing)
     if (*tracing) (*tracing)->magic = 0;
     vx_free(*tracing);
     *tracing = NULL;
+}
+
+void vx_tracing_export(struct vx_tracing *tracing, f64 ratio)
+{
+    tracing->exports = true;
+    tracing->reject_end = (u64)((1 - ratio) * (f64)(UINT64_C(1) << RATIO_BITS));
 }
 
 /* ------- settings ------- */
@@ -163,21 +174,36 @@ static bool tracing_sample(struct vx_tracing *tracing, const char *model)
     return true;
 }
 
+/* 16 digits and a NUL; snprintf would take longer than the rest of a trace together. */
+static void hex_print(u64 number, char out[VX_SPAN_ID_BYTES])
+{
+    for (i32 i = 0; i < VX_SPAN_ID_BYTES - 1; i++)
+        out[i] = "0123456789abcdef"[number >> (60 - 4 * i) & 15];
+    out[VX_SPAN_ID_BYTES - 1] = '\0';
+}
+
+/* Of a request whose caller has no trace: makes an id, if the request gets one. */
+static void tracing_begin_own(struct vx_tracing *tracing, struct vx_trace *trace)
+{
+    u64 high = tracing_random(tracing), low = tracing_random(tracing);
+    bool chosen = (low & ((UINT64_C(1) << RATIO_BITS) - 1)) >= tracing->reject_end;
+    trace->exported = tracing->exports && (chosen || trace->wanted);
+    if (!trace->wanted && !trace->exported) return;
+    hex_print(high, trace->trace_id);
+    hex_print(low, trace->trace_id + VX_SPAN_ID_BYTES - 1);
+}
+
 struct vx_trace vx_tracing_begin(struct vx_tracing *tracing, const char *model,
                                  const char *traceparent)
 {
     struct vx_trace trace = {0};
     VX_ASSERT(tracing->magic == TRACING_MAGIC);
-    if (!tracing->any && !*traceparent) return trace;
-    (void)vx_tracing_parse(traceparent, &trace);
+    if (!tracing->any && !tracing->exports && !*traceparent) return trace;
+    bool has_parent = vx_tracing_parse(traceparent, &trace);
+    trace.exported = tracing->exports && trace.wanted; /* the caller's flag */
     if (tracing->any && tracing_sample(tracing, model)) trace.wanted = true;
-    if (!trace.trace_id[0] && !trace.wanted) return trace;
-    if (!trace.trace_id[0])
-        (void)snprintf(trace.trace_id, sizeof trace.trace_id, "%016llx%016llx",
-                       (unsigned long long)tracing_random(tracing),
-                       (unsigned long long)tracing_random(tracing));
-    (void)snprintf(trace.span_id, sizeof trace.span_id, "%016llx",
-                   (unsigned long long)tracing_random(tracing));
+    if (!has_parent) tracing_begin_own(tracing, &trace);
+    if (trace.trace_id[0]) hex_print(tracing_random(tracing), trace.span_id);
     return trace;
 }
 

@@ -6,6 +6,11 @@
  * records the trace and wants our part of it, whatever the settings are.  A trace is one
  * TRACE line of the log, with the times of the request's steps (infer_count.c).
  *
+ * With a collector (server/trace) a request may also be exported as spans.  Then a caller
+ * with a traceparent has decided already: its flag counts.  A request without one is
+ * exported if the TraceSetting takes it, or by --otlp-ratio, which is a property of its
+ * trace id, as OpenTelemetry has it.
+ *
  *   VX_TRY(vx_tracing_open(registry, &tracing));
  *   struct vx_trace trace = vx_tracing_begin(tracing, model, traceparent);
  *   if (trace.wanted) VX_LOG(TRACE, ..., VX_LOG_TEXT("trace_id", trace.trace_id), ...);
@@ -26,6 +31,7 @@
 
 #include "engine/base/limits.h"
 #include "engine/base/status.h"
+#include "server/trace/record.h"
 
 struct vx_registry;
 struct vx_tracing;
@@ -47,6 +53,9 @@ struct vx_trace_settings {
 VX_MUST_USE vx_status vx_tracing_open(struct vx_registry *registry,
                                       struct vx_tracing **tracing);
 void vx_tracing_close(struct vx_tracing **tracing);
+/* From now on there is a collector; `ratio` of the requests without a traceparent are
+ * exported. */
+void vx_tracing_export(struct vx_tracing *tracing, f64 ratio);
 
 /* `model` "" = the server.  *own: what is set for it; *all: every value that applies. */
 void vx_tracing_get(struct vx_tracing *tracing, const char *model,
@@ -55,11 +64,10 @@ VX_MUST_USE vx_status vx_tracing_set(struct vx_tracing *tracing, const char *mod
                                      const struct vx_trace_settings *own);
 
 /* The ids of a request, in W3C's form. */
-#define VX_TRACE_ID_BYTES 33
-#define VX_SPAN_ID_BYTES  17
 struct vx_trace {
     bool wanted;                      /* log a TRACE line */
-    char trace_id[VX_TRACE_ID_BYTES]; /* the caller's, else ours when `wanted`, else "" */
+    bool exported;                    /* send its spans */
+    char trace_id[VX_TRACE_ID_BYTES]; /* the caller's, else ours if one of these, or "" */
     char parent_id[VX_SPAN_ID_BYTES]; /* the caller's span; "" when it sent none */
     char span_id[VX_SPAN_ID_BYTES];   /* ours, when there is a trace_id */
 };

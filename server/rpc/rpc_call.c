@@ -93,20 +93,6 @@ static i64 arrive_deadline_ns(gpr_timespec deadline, i64 now_ns)
     return far ? (left.tv_sec < 0 ? now_ns : VX_NEVER) : deadline_ns;
 }
 
-static void arrive_read_metadata(struct vx_rpc_record *record)
-{
-    for (size_t i = 0; i < record->metadata.count; i++) {
-        const grpc_metadata *pair = &record->metadata.metadata[i];
-        size_t length = GRPC_SLICE_LENGTH(pair->value);
-        if (!grpc_slice_str_cmp(pair->key, "triton_grpc_error"))
-            record->stream.strict = !grpc_slice_str_cmp(pair->value, "true");
-        if (length >= VX_TRACEPARENT_BYTES) continue;
-        if (grpc_slice_str_cmp(pair->key, "traceparent")) continue;
-        memcpy(record->call.traceparent, GRPC_SLICE_START_PTR(pair->value), length);
-        record->call.traceparent[length] = 0;
-    }
-}
-
 static void arrive_unknown(struct vx_rpc_record *record)
 {
     const grpc_slice *path = &record->details.method;
@@ -179,7 +165,7 @@ static void on_arrive(void *context, bool ok)
         return;
     }
     count(&rpc->calls[method], 1);
-    arrive_read_metadata(record);
+    vx_rpc_metadata_read(record);
     record->call.deadline_ns =
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
     if (vx_rpc_access_refuses(record)) return;

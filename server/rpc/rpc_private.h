@@ -15,7 +15,7 @@
  *   rpc_memory.c   gRPC's heap
  *   rpc_pool.c     records, lent slots
  *   rpc_share.c    what connections share: calls, streams, the receive queue
- *   rpc_call.c     from arrival to the loop
+ *   rpc_call.c     from arrival to the loop; rpc_metadata.c, what its headers ask for
  *   rpc_reply.c    from the loop to the wire
  *   rpc_send.c     threads that write answers to sockets
  *   rpc_stream.c   ModelStreamInfer: the queue of a stream's requests
@@ -435,6 +435,8 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
+/* rpc_metadata.c: takes from the headers what the call needs of them. */
+void vx_rpc_metadata_read(struct vx_rpc_record *record);
 /* How many calls of `method` are armed on each queue. */
 i32 vx_rpc_armed(i32 method);
 /* Asks gRPC for one more call of `method`.  Any thread. */

@@ -166,6 +166,8 @@ static void child_init(struct vx_rpc_record *child, struct vx_rpc_record *parent
     child->call.ticket = parent->call.ticket;
     memcpy(child->call.traceparent, parent->call.traceparent,
            sizeof child->call.traceparent);
+    memcpy(child->call.tracestate, parent->call.tracestate,
+           sizeof child->call.tracestate);
     child->queue = parent->queue;
     child->cancelled = child->waiting = child->metadata_sent = false;
     child->message_holds = child->awaits = false;

@@ -25,6 +25,13 @@ if(VX_SERVER)
     SOURCES tests/unit/server/http/http_harness.c)
   vx_unit_test(NAME test_http_limits LIBS server
     SOURCES tests/unit/server/http/http_harness.c)
+  vx_unit_test(NAME test_answer LIBS server)
+  vx_unit_test(NAME test_exporter LIBS server)
+  vx_unit_test(NAME test_record_ring LIBS server)
+  vx_unit_test(NAME test_span_pack LIBS server)
+  vx_unit_test(NAME test_trace_text LIBS server)
+  vx_fuzz_target(NAME fuzz_trace SOURCES tests/fuzz/fuzz_trace.c LIBS server
+    CORPUS tests/fuzz/corpus/trace MAX_LEN 4096)
   vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c LIBS server
     CORPUS tests/fuzz/corpus/h2 MAX_LEN 4096)
   vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c LIBS server

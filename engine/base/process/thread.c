@@ -11,7 +11,7 @@ static const char *const role_names[] = {
     [VX_ROLE_ACCEPT] = "accept",   [VX_ROLE_RPC] = "rpc",
     [VX_ROLE_MAIN] = "main",       [VX_ROLE_DEVICE] = "device",
     [VX_ROLE_COMPUTE] = "compute", [VX_ROLE_COMPILE] = "compile",
-    [VX_ROLE_LOG] = "log",
+    [VX_ROLE_LOG] = "log",         [VX_ROLE_TRACE] = "trace",
 };
 
 void vx_thread_enter(enum vx_role role)

@@ -32,6 +32,7 @@ enum vx_role {
     VX_ROLE_COMPUTE, /* worker: helpers of the CPU device; the GPU monitor */
     VX_ROLE_COMPILE, /* worker: compiles kernels */
     VX_ROLE_LOG,     /* front and worker: writes log lines, waits for their reader */
+    VX_ROLE_TRACE,   /* front: packs spans, posts them, waits for the collector */
 };
 
 #define VX_ON(role_) VX_ASSERT(vx_thread_role() == VX_ROLE_##role_)

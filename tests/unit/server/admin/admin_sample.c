@@ -131,6 +131,8 @@ void sample_open(struct sample *sample)
                                            .streams = 2,
                                            .receiving = 1};
     sample->rpc.calls[VX_METHOD_ID_MODEL_INFER] = 137500;
+    sample->spans = (struct vx_exporter_counts){
+        .sent = 962500, .rejected = 14, .failed = 3584, .dropped = 77};
     sample->workers[0] = (struct vx_worker_view){.index = 0,
                                                  .device = "cpu",
                                                  .state = "up",
@@ -166,6 +168,7 @@ void sample_open(struct sample *sample)
                                                   .workers = sample->workers,
                                                   .workers_count = 2,
                                                   .access = sample_access(),
+                                                  .spans = &sample->spans,
                                                   .queued = 3,
                                                   .running = 2,
                                                   .queued_voxels = 94245,

@@ -22,6 +22,7 @@ struct sample {
     struct vx_metrics *metrics;
     struct vx_registry *registry;
     struct vx_sched *sched;
+    struct vx_exporter_counts spans;
     struct vx_rpc_counters rpc;
     struct vx_worker_view workers[2];
     struct vx_metrics_sources sources;

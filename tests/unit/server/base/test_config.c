@@ -194,6 +194,11 @@ static const struct {
     {{"--kernel-cache-bytes=1G", "--kernel-cache="},
      "--kernel-cache-bytes has no effect without a directory as --kernel-cache"},
     {{"--kernel-cache-bytes=1G"}, NULL}, /* it has one by default */
+    {{"--otlp-ratio=1"}, "--otlp-ratio has no effect without --otlp-endpoint"},
+    {{"--otlp-resource=a=b"}, "--otlp-resource has no effect without --otlp-endpoint"},
+    {{"--otlp-delay-ms=1s"}, "--otlp-delay-ms has no effect without --otlp-endpoint"},
+    {{"--otlp-timeout-ms=1s"}, "--otlp-timeout-ms has no effect without --otlp-endpoint"},
+    {{"--otlp-timeout-ms=1s", "--otlp-endpoint=http://c", "--otlp-ratio=0.1"}, NULL},
     {{"--load-model=caf\xc3\xa9", "--placement=caf\xc3\xa9=cpu"}, NULL},
     {{"--load-model=a,b\xff"}, "--load-model: expected names in UTF-8, got 'a,b?'"},
     {{"--placement=b\xc3=cpu"}, "--placement: expected names in UTF-8, got 'b?=cpu'"},

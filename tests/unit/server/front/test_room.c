@@ -67,6 +67,23 @@ START_TEST(each_limit_is_held_against_the_settings)
 }
 END_TEST
 
+/* The exporter of spans is one thread more. */
+START_TEST(a_collector_needs_a_thread)
+{
+    struct vx_config config;
+    struct vx_room room = any;
+    struct vx_why why = {""};
+    vx_config_defaults(&config);
+    room.threads = 13 + 2 + 4 + 6;
+    room.threads_why = "pids.max";
+    ck_assert(!vx_room_check(&config, 2, &room, &why).fault);
+    strcpy(config.otlp_endpoint, "http://127.0.0.1:4318");
+    ck_assert(vx_room_check(&config, 2, &room, &why).fault);
+    room.threads++;
+    ck_assert(!vx_room_check(&config, 2, &room, &why).fault);
+}
+END_TEST
+
 START_TEST(less_memory_than_settings_allow_is_said)
 {
     struct vx_config config;
@@ -119,6 +136,7 @@ int main(void)
 {
     Suite *suite = suite_create("room");
     TCase *tests = tcase_create("room");
+    tcase_add_test(tests, a_collector_needs_a_thread);
     tcase_add_loop_test(tests, each_limit_is_held_against_the_settings, 0,
                         (int)VX_COUNT(table));
     tcase_add_test(tests, less_memory_than_settings_allow_is_said);

@@ -183,6 +183,10 @@ START_TEST(server_and_workers_are_said)
     expect("voxeld_connections", "12");
     expect("voxeld_connections_total", "345");
     expect("voxeld_connections_refused_total", "6");
+    expect("voxeld_spans_total{result=\"dropped\"}", "77");
+    expect("voxeld_spans_total{result=\"failed\"}", "3584");
+    expect("voxeld_spans_total{result=\"rejected\"}", "14");
+    expect("voxeld_spans_total{result=\"sent\"}", "962500");
     expect("voxeld_streams", "2");
     expect("voxeld_token_file_good", "0");
     expect("voxeld_token_requests_total{token=\"open\"}", "0");
