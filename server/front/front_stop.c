@@ -86,6 +86,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
     struct vx_front *front = signal->data;
     if (number == SIGHUP) {
         vx_scanner_start(&front->scanner);
+        vx_rpc_reload(front->rpc);
     } else if (front->phase == VX_FRONT_SERVING) {
         front->phase = VX_FRONT_GRACE;
         front_log_step(front, "grace");

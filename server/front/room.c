@@ -25,8 +25,8 @@
 #define BYTES_OF_FRONT  (256 * MIB)
 #define BYTES_OF_WORKER (256 * MIB)
 /* Threads of the front besides rpc and senders: loop, log, accept, four of libuv, six of
- * gRPC. */
-#define THREADS_FRONT 13
+ * gRPC, three of TLS. */
+#define THREADS_FRONT 16
 /* Threads of a worker besides those that compute: main, log, device, and one that
  * compiles or watches. */
 #define THREADS_WORKER 4
