@@ -20,6 +20,7 @@
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *id, *coords_ref,
         *feats, *shape;
+    struct cli_tls tls;
     struct view_options view;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
@@ -330,7 +331,8 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     struct voxel_error error;
     const struct voxel_options connection = {
         .deadline_us = (int64_t)(options->timeout_ms * 1e3),
-        .no_geometry_header = options->no_geometry_header};
+        .no_geometry_header = options->no_geometry_header,
+        .tls = cli_tls_of(&options->tls)};
     if (voxel_client_open(options->server, &connection, &sending.client, &error))
         return cli_say_input("infer", &error);
     int code = ask_model(options, &sending, cloud);

@@ -20,6 +20,7 @@
 #define PERF_MOVE 1024
 
 struct perf_options {
+    struct cli_tls tls;
     const char *server, *model, *voxels, *from, *coords_name, *feats_name, *dtype, *form,
         *out;
     int64_t version, count, seed, channels;
@@ -288,7 +289,8 @@ static int run_online(const struct command *command, struct perf_run *run)
     struct voxel_error error;
     struct voxel_client *client;
     struct voxel_model_info *info = NULL;
-    if (voxel_client_open(o->server, NULL, &client, &error))
+    const struct voxel_options connection = {.tls = cli_tls_of(&o->tls)};
+    if (voxel_client_open(o->server, &connection, &client, &error))
         return cli_say_input("perf-data", &error);
     int code = ask_model(o, run, client, &info);
     if (!code) code = run_with_inputs(command, run);

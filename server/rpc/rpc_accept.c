@@ -209,8 +209,10 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
     char bytes[PREFACE_BYTES];
     if (row->fd < 0) return; /* on_wakeup ended it in this iteration */
     /* The end is reported together with earlier bytes. */
-    if (row->given || events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
-        vx_rpc_secure_note(accept, row, VX_TLS_LEFT, "the client closed the connection");
+    bool over = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    /* A client that does not trust us says so and goes: its last bytes are read. */
+    if (row->given || (over && !vx_rpc_secure_shakes(row))) {
+        vx_rpc_secure_note(accept, row, VX_TLS_LEFT, "the client closed the connection in its handshake");
         vx_rpc_connection_end(accept, row);
         return;
     }

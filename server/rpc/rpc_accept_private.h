@@ -64,6 +64,8 @@ void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connecti
 
 /* rpc_secure.c: connections that speak TLS */
 VX_MUST_USE vx_status vx_rpc_secure_open(struct vx_rpc_accept *accept, struct vx_why *why);
+/* Whether a handshake has begun, which then also ends by itself. */
+bool vx_rpc_secure_shakes(const struct vx_rpc_connection *row);
 /* Its socket has bytes, or room. */
 void vx_rpc_secure_event(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
 /* Handshakes that have ended: gives their connections to gRPC, or ends them. */

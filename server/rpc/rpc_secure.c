@@ -64,6 +64,11 @@ static void look_first(struct vx_rpc_accept *accept, struct vx_rpc_connection *r
     }
 }
 
+bool vx_rpc_secure_shakes(const struct vx_rpc_connection *row)
+{
+    return row->session && !row->given && vx_tls_session_begun(row->session);
+}
+
 void vx_rpc_secure_event(struct vx_rpc_accept *accept, struct vx_rpc_connection *row)
 {
     if (row->session)

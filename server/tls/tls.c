@@ -287,6 +287,14 @@ void vx_tls_session_go(struct vx_tls_session *session)
     pthread_mutex_unlock(&session->tls->lock);
 }
 
+bool vx_tls_session_begun(const struct vx_tls_session *session)
+{
+    pthread_mutex_lock(&session->tls->lock);
+    bool begun = session->begun;
+    pthread_mutex_unlock(&session->tls->lock);
+    return begun;
+}
+
 struct vx_tls_session *vx_tls_finished(struct vx_tls *tls)
 {
     pthread_mutex_lock(&tls->lock);

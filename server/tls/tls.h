@@ -116,6 +116,8 @@ struct vx_tls_name {
 struct vx_tls_session *vx_tls_session_open(struct vx_tls *tls, int fd, u16 origin, u64 row);
 /* Its socket has something to read, or room to write.  Any number of times. */
 void vx_tls_session_go(struct vx_tls_session *session);
+/* False: nothing has been spent on it yet. */
+bool vx_tls_session_begun(const struct vx_tls_session *session);
 /* One that has finished or failed since it was last asked; NULL = no other. */
 struct vx_tls_session *vx_tls_finished(struct vx_tls *tls);
 u64 vx_tls_session_row(const struct vx_tls_session *session);

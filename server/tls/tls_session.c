@@ -110,7 +110,8 @@ static enum vx_tls_result failed(struct vx_tls_session *session, int result)
     int reason = ERR_GET_REASON(error);
     if (kind == SSL_ERROR_ZERO_RETURN || kind == SSL_ERROR_SYSCALL || !error ||
         reason == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
-        say(session, "the client closed the connection");
+        say(session, "the client closed the connection in its handshake: it may not "
+                     "trust our certificate");
         return VX_TLS_LEFT;
     }
     const char *text = ERR_reason_error_string(error);

@@ -18,10 +18,11 @@ from .errors import (
     InvalidArgument, NotFound, ResourceExhausted, Unavailable, Unimplemented, VoxeldError,
 )
 from .region import AsyncRegion, Region
+from .secure import Tls
 
 __all__ = [
     "AlreadyExists", "Answer", "AsyncClient", "AsyncRegion", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "FailedPrecondition", "Internal", "InvalidArgument", "ModelInfo",
-    "NotFound", "Region", "ResourceExhausted", "Sparse", "Tensor", "Unavailable",
+    "NotFound", "Region", "ResourceExhausted", "Sparse", "Tensor", "Tls", "Unavailable",
     "Unimplemented", "VoxeldError",
 ]

@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 
-from . import geometry, messages, places
+from . import geometry, messages, places, secure
 from .client import CHANNEL_OPTIONS
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import AsyncRegion
@@ -12,11 +12,10 @@ from .region import AsyncRegion
 class AsyncClient:
     """Client for asyncio; one event loop uses it.  See Client for the arguments."""
 
-    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True):
-        options = CHANNEL_OPTIONS
+    def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True,
+                 tls=None):
         messages.check_address(address)
-        self._channel = (grpc.aio.secure_channel(address, credentials, options) if credentials
-                         else grpc.aio.insecure_channel(address, options))
+        self._channel = secure.channel_of(grpc.aio, address, CHANNEL_OPTIONS, credentials, tls)
         self._methods = {}
         self._regions = []
         self._names = geometry.Names(geometry_header)
