@@ -270,6 +270,7 @@ struct vx_tls_session *vx_tls_session_open(struct vx_tls *tls, int fd, u16 origi
     session->why[0] = 0;
     session->rest_begin = session->rest_end = session->owed = 0;
     session->records = 0;
+    session->most = VX_TLS_RECORD;
     tls->of[origin]++;
     session_wait(session);
     pthread_mutex_unlock(&tls->lock);

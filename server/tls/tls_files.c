@@ -291,6 +291,7 @@ static bool set_up(SSL_CTX *ssl)
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_read_ahead(ssl, 1);
+    SSL_CTX_set_default_read_buffer_len(ssl, VX_TLS_IN_BYTES);
     SSL_CTX_set_alpn_select_cb(ssl, choose_h2, NULL);
     return SSL_CTX_set_num_tickets(ssl, 0) == 1 &&
            SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION) == 1 &&

@@ -27,6 +27,9 @@
 /* OpenSSL itself reads on as long as records bring nothing for us.  When one call has
  * cost so much, the socket is not read any more, so that govern/ decides here, too. */
 #define RECORDS_MAX 256
+/* A record must fit, or what OpenSSL has of it; beyond that no more is taken out of the
+ * socket than may be read now, since it would lie here while the connection waits. */
+#define IN_BYTES_MIN (VX_TLS_RECORD + VX_TLS_RECORD_MORE)
 /* A record that brings fewer bytes costs as much as a frame. */
 #define RECORD_BYTES_FEW 64
 /* A message of TLS itself, on a connection that is in use: KeyUpdate makes new keys. */
@@ -52,7 +55,8 @@ static int bio_read(BIO *bio, char *bytes, int count)
         BIO_set_retry_read(bio);
         return -1;
     }
-    do got = recv(session->fd, bytes, (size_t)count, MSG_DONTWAIT);
+    size_t most = (size_t)count < session->most ? (size_t)count : session->most;
+    do got = recv(session->fd, bytes, most, MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
     if (got < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
     return (int)got;
@@ -257,6 +261,7 @@ ssize_t vx_tls_read(struct vx_tls_session *session, struct msghdr *message, size
     pthread_mutex_lock(&session->lock);
     if (!session->ended && !session->broken) {
         vx_tls_io_begin(session);
+        session->most = most > IN_BYTES_MIN ? most : IN_BYTES_MIN;
         got = read_pieces(session, message, most, &drained);
         vx_tls_io_end(session);
     }
