@@ -44,8 +44,7 @@ static void give(char *text)
 }
 
 static enum voxel_code check(const struct voxel_tls *tls, const char *ca,
-                             const char *cert, const char *key,
-                             struct voxel_error *error)
+                             const char *cert, const char *key, struct voxel_error *error)
 {
     static const char certificate[] = "-----BEGIN CERTIFICATE-----";
     if (!tls->cert_file != !tls->key_file)

@@ -25,8 +25,9 @@
 #define BYTES_OF_FRONT  (256 * MIB)
 #define BYTES_OF_WORKER (256 * MIB)
 /* Threads of the front besides rpc and senders: loop, log, accept, four of libuv, six of
- * gRPC, three of TLS. */
-#define THREADS_FRONT 16
+ * gRPC. */
+#define THREADS_FRONT 13
+#define THREADS_TLS   3 /* two that shake hands, one that watches files */
 /* Threads of a worker besides those that compute: main, log, device, and one that
  * compiles or watches. */
 #define THREADS_WORKER 4
@@ -42,7 +43,8 @@ static i64 workers_of(const struct vx_config *config)
 
 static i64 front_threads(const struct vx_config *config, i32 processors)
 {
-    return THREADS_FRONT + processors + 2 * vx_host_rpc_threads(config, processors);
+    i64 tls = config->tls_cert[0] ? THREADS_TLS : 0;
+    return THREADS_FRONT + tls + processors + 2 * vx_host_rpc_threads(config, processors);
 }
 
 static i64 worker_threads(const struct vx_config *config, i32 processors)

@@ -34,7 +34,7 @@ static vx_status open_descriptors(void)
     struct rlimit limit;
     VX_ASSERT(!getrlimit(RLIMIT_NOFILE, &limit));
     if (by_descriptor) return VX_OK;
-    VX_TRY(vx_rpc_govern_ring_open());
+    VX_TRY(vx_rpc_govern_notify_open());
     i32 count = limit.rlim_cur < INT32_MAX / 2 ? (i32)limit.rlim_cur : INT32_MAX / 2;
     void *made = mmap(NULL, (size_t)count * sizeof *by_descriptor, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -117,8 +117,8 @@ struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 {
     if (!vx_rpc_govern_may_have(place.descriptor)) return NULL;
     struct vx_rpc_govern *govern = govern_at(place.descriptor);
-    bool same = govern && place.connection &&
-                govern->place.connection == place.connection;
+    bool same =
+        govern && place.connection && govern->place.connection == place.connection;
     return same ? govern : NULL;
 }
 
@@ -149,7 +149,7 @@ void vx_rpc_govern_wake(struct vx_rpc_govern *govern)
 {
     wait_end(govern);
     if (govern->session)
-        vx_rpc_govern_ring(govern);
+        vx_rpc_govern_notify(govern);
     else if (govern->epoll >= 0)
         syscall(SYS_epoll_ctl, govern->epoll, EPOLL_CTL_MOD, govern->place.descriptor,
                 &govern->event);
@@ -320,7 +320,7 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     account_cost(govern, &cost);
     /* Nothing came of what was read, and the socket may have nothing more. */
     if (got < 0 && govern->session && vx_tls_pending(govern->session))
-        vx_rpc_govern_ring(govern);
+        vx_rpc_govern_notify(govern);
     govern->users--;
     bool closed = govern->cut != VX_RPC_CUT_NONE;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -394,8 +394,8 @@ void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
         govern->event = *event;
     }
     if (govern && govern->session) {
-        vx_rpc_govern_ring_join(epoll);
-        vx_rpc_govern_ring(govern); /* the preface has left the socket */
+        vx_rpc_govern_notify_join(epoll);
+        vx_rpc_govern_notify(govern); /* the preface has left the socket */
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
@@ -447,7 +447,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
         sched_yield();
         pthread_mutex_lock(&vx_rpc_govern_lock);
     }
-    vx_rpc_govern_ring_drop(govern);
+    vx_rpc_govern_notify_drop(govern);
     govern->session = NULL;
     vx_rpc_govern_wake(govern); /* so that gRPC reads the end */
     *(govern->previous ? &govern->previous->next : &governor->live) = govern->next;

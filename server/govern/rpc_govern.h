@@ -91,9 +91,9 @@ struct vx_rpc_govern {
     struct vx_h2_stream *streams;
     struct vx_rpc_place place;
     struct vx_tls_session *session; /* NULL = it does not speak TLS */
-    i32 users; /* gRPC's threads inside a read, or a write through the session */
-    bool rung; /* its wakeup is on the way: rpc_govern_ring.c */
-    struct vx_rpc_govern *rung_next;
+    i32 users;     /* gRPC's threads inside a read, or a write through the session */
+    bool notified; /* its wakeup is on the way: rpc_govern_notify.c */
+    struct vx_rpc_govern *notified_next;
     enum vx_rpc_cut cut;
     i64 calls, work; /* what it may still cost; below 0 it has cost too much */
     i64 unseen;      /* calls that were read and have not arrived */
@@ -190,7 +190,7 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags);
 ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags);
 /* gRPC shuts the connection down. */
 void vx_rpc_govern_bye(int fd);
-/* What epoll_wait has returned: puts connections that are woken in the place of our bell.
+/* What epoll_wait has returned: puts connections that are woken in the place of our notifier.
  * Returns how many events there are now, `most` at most. */
 int vx_rpc_govern_polled(struct epoll_event *events, int count, int most);
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event);

@@ -74,11 +74,11 @@ enum vx_method_id {
 const struct vx_method *vx_method_get(i32 method);
 
 struct vx_rpc_options {
-    const char *addresses; /* "127.0.0.1:0,unix:/run/voxeld.sock", "[::1]:8001" */
-    i32 connections_max;   /* one more is closed at once */
+    const char *addresses;   /* "127.0.0.1:0,unix:/run/voxeld.sock", "[::1]:8001" */
+    i32 connections_max;     /* one more is closed at once */
     struct vx_tls_files tls; /* cert NULL or "" = plain; Unix sockets always are */
-    i32 streams_max;       /* of ModelStreamInfer; one more is RESOURCE_EXHAUSTED */
-    i32 threads;           /* completion queues, one thread each */
+    i32 streams_max;         /* of ModelStreamInfer; one more is RESOURCE_EXHAUSTED */
+    i32 threads;             /* completion queues, one thread each */
     i32 calls_max;
     i64 message_bytes_max;
     i64 receive_bytes_max; /* for unfinished messages, of all connections */
@@ -116,7 +116,7 @@ struct vx_rpc_counters {
     i32 connections;                           /* open, now */
     u64 connections_ever, connections_refused; /* accepted; closed for connections_max */
     u64 connections_cut[VX_RPC_CUTS_COUNT];
-    bool secure;                /* there is TLS: */
+    bool secure; /* there is TLS: */
     struct vx_tls_counters tls;
     i32 streams;   /* of ModelStreamInfer, now */
     i32 receiving; /* bodies being received, now */

@@ -129,7 +129,8 @@ i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
 
 static struct vx_rpc_connection *row_of_silent(struct vx_rpc_silent *silent)
 {
-    return (struct vx_rpc_connection *)((char *)silent - offsetof(struct vx_rpc_connection, silent));
+    return (struct vx_rpc_connection *)((char *)silent -
+                                        offsetof(struct vx_rpc_connection, silent));
 }
 
 static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
@@ -204,7 +205,8 @@ void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connecti
 }
 
 /* The client has sent something, or the connection has ended. */
-static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection *row, u32 events)
+static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection *row,
+                         u32 events)
 {
     char bytes[PREFACE_BYTES];
     if (row->fd < 0) return; /* on_wakeup ended it in this iteration */
@@ -212,7 +214,8 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
     bool over = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     /* A client that does not trust us says so and goes: its last bytes are read. */
     if (row->given || (over && !vx_rpc_secure_shakes(row))) {
-        vx_rpc_secure_note(accept, row, VX_TLS_LEFT, "the client closed the connection in its handshake");
+        vx_rpc_secure_note(accept, row, VX_TLS_LEFT,
+                           "the client closed the connection in its handshake");
         vx_rpc_connection_end(accept, row);
         return;
     }
@@ -314,7 +317,8 @@ static bool on_wakeup(struct vx_rpc_accept *accept)
     vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_DEL, 0);
     vx_rpc_listeners_close(&accept->listeners);
     accept->paused_until_ns = 0;
-    while (accept->silents.first) vx_rpc_connection_end(accept, row_of_silent(accept->silents.first));
+    while (accept->silents.first)
+        vx_rpc_connection_end(accept, row_of_silent(accept->silents.first));
     return closing;
 }
 
@@ -468,7 +472,8 @@ struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept)
 }
 
 /* Under the lock. */
-static const struct vx_rpc_connection *row_of(const struct vx_rpc_accept *accept, u64 connection)
+static const struct vx_rpc_connection *row_of(const struct vx_rpc_accept *accept,
+                                              u64 connection)
 {
     for (i32 i = 0; connection && i < accept->rows_count; i++)
         if (accept->rows[i].peer.connection == connection) return &accept->rows[i];

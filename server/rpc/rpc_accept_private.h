@@ -17,12 +17,12 @@
 struct vx_rpc_connection {
     int fd;    /* (lock) in the epoll set; open while peer.connection is not 0 */
     int given; /* gRPC's descriptor; 0 = gRPC does not have the connection yet */
-    struct vx_peer peer;          /* (lock) */
-    char name[VX_RPC_PEER_BYTES]; /* for the log; set when gRPC has the connection */
-    bool secure;                  /* it must speak TLS */
+    struct vx_peer peer;            /* (lock) */
+    char name[VX_RPC_PEER_BYTES];   /* for the log; set when gRPC has the connection */
+    bool secure;                    /* it must speak TLS */
     struct vx_tls_session *session; /* (lock) NULL = none, or not yet */
-    struct vx_rpc_silent silent;  /* in the list until gRPC has the connection */
-    struct vx_rpc_connection *next;      /* in the free list */
+    struct vx_rpc_silent silent;    /* in the list until gRPC has the connection */
+    struct vx_rpc_connection *next; /* in the free list */
 };
 
 struct vx_rpc_accept {
@@ -63,7 +63,8 @@ void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connectio
 void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
 
 /* rpc_secure.c: connections that speak TLS */
-VX_MUST_USE vx_status vx_rpc_secure_open(struct vx_rpc_accept *accept, struct vx_why *why);
+VX_MUST_USE vx_status vx_rpc_secure_open(struct vx_rpc_accept *accept,
+                                         struct vx_why *why);
 /* Whether a handshake has begun, which then also ends by itself. */
 bool vx_rpc_secure_shakes(const struct vx_rpc_connection *row);
 /* Its socket has bytes, or room. */

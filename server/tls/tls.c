@@ -255,7 +255,8 @@ void vx_tls_reload(struct vx_tls *tls)
 
 /* ------- the accept thread ------- */
 
-struct vx_tls_session *vx_tls_session_open(struct vx_tls *tls, int fd, u16 origin, u64 row)
+struct vx_tls_session *vx_tls_session_open(struct vx_tls *tls, int fd, u16 origin,
+                                           u64 row)
 {
     pthread_mutex_lock(&tls->lock);
     struct vx_tls_session *session = tls->unused.first;

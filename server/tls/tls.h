@@ -51,14 +51,14 @@ struct vx_tls_files {
 enum vx_tls_result {
     VX_TLS_UNDER_WAY,
     VX_TLS_FINISHED,
-    VX_TLS_NOT_TLS,       /* the first bytes are no TLS: gRPC without TLS, or garbage */
-    VX_TLS_NO_AGREEMENT,  /* version, cipher or ALPN; a broken or foreign message */
-    VX_TLS_NO_CERTIFICATE, /* the client has none, and must */
+    VX_TLS_NOT_TLS,         /* the first bytes are no TLS: gRPC without TLS, or garbage */
+    VX_TLS_NO_AGREEMENT,    /* version, cipher or ALPN; a broken or foreign message */
+    VX_TLS_NO_CERTIFICATE,  /* the client has none, and must */
     VX_TLS_BAD_CERTIFICATE, /* not of our authorities, expired, revoked */
-    VX_TLS_REFUSED,       /* by the client, with an alert: it does not trust us */
-    VX_TLS_LEFT,          /* the client closed the connection */
-    VX_TLS_LATE,          /* not done in time */
-    VX_TLS_CROWDED,       /* others wanted its place */
+    VX_TLS_REFUSED,         /* by the client, with an alert: it does not trust us */
+    VX_TLS_LEFT,            /* the client closed the connection */
+    VX_TLS_LATE,            /* not done in time */
+    VX_TLS_CROWDED,         /* others wanted its place */
     VX_TLS_RESULTS_COUNT
 };
 
@@ -76,14 +76,14 @@ struct vx_tls;
 struct vx_tls_session;
 
 struct vx_tls_options {
-    struct vx_tls_files files;      /* copied */
-    i32 sessions_max;               /* connections */
-    void (*wakeup)(void *context);  /* a session has finished or failed; any thread */
+    struct vx_tls_files files;     /* copied */
+    i32 sessions_max;              /* connections */
+    void (*wakeup)(void *context); /* a session has finished or failed; any thread */
     void *context;
 };
 
-VX_MUST_USE vx_status vx_tls_open(const struct vx_tls_options *options, struct vx_why *why,
-                                  struct vx_tls **tls);
+VX_MUST_USE vx_status vx_tls_open(const struct vx_tls_options *options,
+                                  struct vx_why *why, struct vx_tls **tls);
 VX_MUST_USE vx_status vx_tls_start(struct vx_tls *tls);
 /* No session is left. */
 void vx_tls_close(struct vx_tls **tls);
@@ -106,14 +106,16 @@ void vx_tls_note(struct vx_tls *tls, enum vx_tls_result result, const char *peer
 /* Who a client is, by its certificate, which one of our authorities has signed. */
 #define VX_TLS_NAME_BYTES 256
 struct vx_tls_name {
-    bool has;                         /* false: it was asked for none */
-    char common[VX_TLS_NAME_BYTES];   /* the subject's CN; "" = none, or an odd one */
-    char subject[VX_TLS_NAME_BYTES];  /* "CN=robot,O=Example", as RFC 2253 writes it */
-    char names[2 * VX_TLS_NAME_BYTES]; /* "DNS:a.example URI:spiffe://b", those that fit */
+    bool has;                        /* false: it was asked for none */
+    char common[VX_TLS_NAME_BYTES];  /* the subject's CN; "" = none, or an odd one */
+    char subject[VX_TLS_NAME_BYTES]; /* "CN=robot,O=Example", as RFC 2253 writes it */
+    char
+        names[2 * VX_TLS_NAME_BYTES]; /* "DNS:a.example URI:spiffe://b", those that fit */
 };
 
 /* The descriptor stays the caller's. */
-struct vx_tls_session *vx_tls_session_open(struct vx_tls *tls, int fd, u16 origin, u64 row);
+struct vx_tls_session *vx_tls_session_open(struct vx_tls *tls, int fd, u16 origin,
+                                           u64 row);
 /* Its socket has something to read, or room to write.  Any number of times. */
 void vx_tls_session_go(struct vx_tls_session *session);
 /* False: nothing has been spent on it yet. */

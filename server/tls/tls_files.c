@@ -32,7 +32,8 @@
 
 /* AES-128 first: it is a quarter faster, and as far out of reach as AES-256.  A client
  * that wants ChaCha20 most, which has no AES in hardware, gets it. */
-#define SUITES_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+#define SUITES_13                                                                        \
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 /* Those of TLS 1.2 that HTTP/2 allows (RFC 9113, appendix A). */
 #define SUITES_12 "ECDHE+AESGCM:ECDHE+CHACHA20"
 /* Not ffdhe and P-521, which cost the server ten times as much as the client. */
@@ -48,7 +49,6 @@ static const char *openssl_says(char text[128])
     if (reason) return reason;
     return "it is not understood";
 }
-
 
 /* ------- a file ------- */
 
@@ -109,7 +109,8 @@ static vx_status text_open(const char *setting, const char *path, struct vx_why 
     }
     close(fd);
     if (status.fault) text_close(text);
-    VX_ENSURE(status.fault || text->at, RESOURCE_EXHAUSTED, "no memory to read TLS files");
+    VX_ENSURE(status.fault || text->at, RESOURCE_EXHAUSTED,
+              "no memory to read TLS files");
     return status;
 }
 
@@ -171,7 +172,8 @@ static vx_status use_cert(const struct vx_tls_files *files, const struct text *t
     }
     BIO_free(in);
     VX_ENSURE_WHY(found, why, INVALID_ARGUMENT, "no certificate in the file",
-                  "--tls-cert %s: expected a certificate in PEM, found none", files->cert);
+                  "--tls-cert %s: expected a certificate in PEM, found none",
+                  files->cert);
     VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "a certificate cannot be used",
                   "--tls-cert %s: the certificate cannot be used: %s", files->cert,
                   openssl_says(said));
@@ -193,7 +195,8 @@ static vx_status use_key(const struct vx_tls_files *files, const struct text *te
                   files->key);
     VX_ENSURE_WHY(key, why, INVALID_ARGUMENT, "no private key in the file",
                   "--tls-key %s: expected a private key in PEM, found none", files->key);
-    bool matches = X509_check_private_key(SSL_CTX_get0_certificate(context->ssl), key) == 1;
+    bool matches =
+        X509_check_private_key(SSL_CTX_get0_certificate(context->ssl), key) == 1;
     bool used = matches && SSL_CTX_use_PrivateKey(context->ssl, key) == 1;
     EVP_PKEY_free(key);
     VX_ENSURE_WHY(matches, why, INVALID_ARGUMENT, "key and certificate do not match",
@@ -256,10 +259,11 @@ static vx_status use_client_crl(const struct vx_tls_files *files, const struct t
         X509_CRL_free(one);
     }
     BIO_free(in);
-    VX_ENSURE_WHY(good && count, why, INVALID_ARGUMENT, "no list of revoked certificates",
-                  "--tls-client-crl %s: expected lists of revoked certificates (X509 CRL) "
-                  "in PEM, found none",
-                  files->client_crl);
+    VX_ENSURE_WHY(
+        good && count, why, INVALID_ARGUMENT, "no list of revoked certificates",
+        "--tls-client-crl %s: expected lists of revoked certificates (X509 CRL) "
+        "in PEM, found none",
+        files->client_crl);
     ERR_clear_error();
     X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
     return VX_OK;
@@ -267,8 +271,9 @@ static vx_status use_client_crl(const struct vx_tls_files *files, const struct t
 
 /* ------- all of it ------- */
 
-static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
-                     const unsigned char *offered, unsigned int bytes, void *context)
+static int openssl_on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
+                           const unsigned char *offered, unsigned int bytes,
+                           void *context)
 {
     static const unsigned char h2[] = {2, 'h', '2'};
     unsigned char *chosen;
@@ -292,7 +297,7 @@ static bool set_up(SSL_CTX *ssl)
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_read_ahead(ssl, 1);
     SSL_CTX_set_default_read_buffer_len(ssl, VX_TLS_IN_BYTES);
-    SSL_CTX_set_alpn_select_cb(ssl, choose_h2, NULL);
+    SSL_CTX_set_alpn_select_cb(ssl, openssl_on_alpn, NULL);
     return SSL_CTX_set_num_tickets(ssl, 0) == 1 &&
            SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION) == 1 &&
            SSL_CTX_set_ciphersuites(ssl, SUITES_13) == 1 &&
@@ -356,7 +361,8 @@ void vx_tls_context_log(const struct vx_tls_context *context, i64 now_s)
                VX_LOG_TEXT("subject", context->subject),
                VX_LOG_I64("for_s", now_s - context->cert_until_s));
     if (context->crl_until_s && context->crl_until_s < now_s)
-        VX_LOG(TLS_EXPIRED,
-               VX_LOG_TEXT("what", "client_crl: no client can connect until it is renewed"),
-               VX_LOG_I64("for_s", now_s - context->crl_until_s));
+        VX_LOG(
+            TLS_EXPIRED,
+            VX_LOG_TEXT("what", "client_crl: no client can connect until it is renewed"),
+            VX_LOG_I64("for_s", now_s - context->crl_until_s));
 }

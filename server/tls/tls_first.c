@@ -6,11 +6,11 @@
 
 /* A record: type, version (major, minor), length; then the message's type and length, and
  * the version of the ClientHello. */
-#define HEAD_BYTES      5
-#define TYPE_HANDSHAKE  22
-#define MAJOR           3
-#define CLIENT_HELLO    1
-#define FRAGMENT_MAX    16384
+#define HEAD_BYTES     5
+#define TYPE_HANDSHAKE 22
+#define MAJOR          3
+#define CLIENT_HELLO   1
+#define FRAGMENT_MAX   16384
 /* Two versions, a random number, three lengths: no ClientHello is smaller. */
 #define HELLO_BYTES_MIN 38
 

@@ -94,8 +94,8 @@ static void bio_method_make(void)
 }
 
 /* Counts what arrives, record by record. */
-static void on_message(int writes, int version, int type, const void *bytes, size_t count,
-                       SSL *ssl, void *context)
+static void openssl_on_message(int writes, int version, int type, const void *bytes,
+                               size_t count, SSL *ssl, void *context)
 {
     struct vx_tls_session *session = context;
     (void)version;
@@ -115,7 +115,7 @@ bool vx_tls_io_attach(struct vx_tls_session *session)
     BIO_set_data(bio, session);
     BIO_set_init(bio, 1);
     SSL_set_bio(session->ssl, bio, bio);
-    SSL_set_msg_callback(session->ssl, on_message);
+    SSL_set_msg_callback(session->ssl, openssl_on_message);
     SSL_set_msg_callback_arg(session->ssl, session);
     return true;
 }
@@ -128,8 +128,8 @@ static size_t send_some(struct vx_tls_session *session, const u8 *bytes, size_t 
 {
     size_t done = 0;
     while (done < count) {
-        ssize_t sent = send(session->fd, bytes + done, count - done,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent =
+            send(session->fd, bytes + done, count - done, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0)
             done += (size_t)sent;
         else if (errno != EINTR) {
@@ -184,7 +184,8 @@ bool vx_tls_io_end(struct vx_tls_session *session)
 {
     bool done = rest_send(session);
     size_t sent = 0;
-    if (done && session->out_end) sent = send_some(session, session->out, session->out_end);
+    if (done && session->out_end)
+        sent = send_some(session, session->out, session->out_end);
     if (sent < session->out_end && !session->broken)
         rest_add(session, session->out + sent, session->out_end - sent);
     done = done && sent == session->out_end;
@@ -199,14 +200,9 @@ bool vx_tls_io_end(struct vx_tls_session *session)
 bool vx_tls_io_drained(struct vx_tls_session *session, int result)
 {
     switch (SSL_get_error(session->ssl, result)) {
-    case SSL_ERROR_WANT_READ:
-        return !session->paused;
-    case SSL_ERROR_ZERO_RETURN:
-        session->ended = true;
-        return false;
-    default:
-        session->broken = true;
-        return false;
+    case SSL_ERROR_WANT_READ: return !session->paused;
+    case SSL_ERROR_ZERO_RETURN: session->ended = true; return false;
+    default: session->broken = true; return false;
     }
 }
 

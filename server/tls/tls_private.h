@@ -46,7 +46,7 @@
 /* What is read from a socket at once, when govern/ lets so much be read: with a record at
  * a time a megabyte took 69 system calls, with four 20. */
 #define VX_TLS_IN_BYTES  (VX_TLS_BATCH * (VX_TLS_RECORD + VX_TLS_RECORD_MORE))
-#define VX_TLS_OUT_BYTES   (VX_TLS_BATCH * (VX_TLS_RECORD + VX_TLS_RECORD_MORE) + 4096)
+#define VX_TLS_OUT_BYTES (VX_TLS_BATCH * (VX_TLS_RECORD + VX_TLS_RECORD_MORE) + 4096)
 
 /* What the files say. */
 struct vx_tls_context {
@@ -70,10 +70,10 @@ struct vx_tls_session {
 
     /* (tls) */
     enum vx_tls_state state;
-    bool again; /* an event came while it ran */
-    bool left;  /* closed while it ran */
+    bool again;             /* an event came while it ran */
+    bool left;              /* closed while it ran */
     struct vx_tls_list *in; /* the list that it is in */
-    bool begun; /* it has `ssl` */
+    bool begun;             /* it has `ssl` */
     enum vx_tls_result result;
     char why[VX_WHY_BYTES];
     struct vx_tls_session *next, *previous;
@@ -83,16 +83,16 @@ struct vx_tls_session {
 
     pthread_mutex_t lock;
     SSL *ssl;
-    bool ended;     /* the client has said that nothing more comes */
-    bool broken;    /* an error: nothing is read or written any more */
-    bool shaken;    /* the handshake is done */
-    u8 *rest;       /* what the socket has not taken, or NULL */
+    bool ended;  /* the client has said that nothing more comes */
+    bool broken; /* an error: nothing is read or written any more */
+    bool shaken; /* the handshake is done */
+    u8 *rest;    /* what the socket has not taken, or NULL */
     size_t rest_begin, rest_end;
-    size_t owed;    /* plain bytes in `rest` that no write has reported as sent */
-    i64 records;    /* read and not yet charged */
-    size_t most;    /* to read from the socket at once */
-    bool paused;    /* the socket was not read, since `records` are many */
-    u8 *out;        /* during a call: the thread's buffer, VX_TLS_OUT_BYTES */
+    size_t owed; /* plain bytes in `rest` that no write has reported as sent */
+    i64 records; /* read and not yet charged */
+    size_t most; /* to read from the socket at once */
+    bool paused; /* the socket was not read, since `records` are many */
+    u8 *out;     /* during a call: the thread's buffer, VX_TLS_OUT_BYTES */
     size_t out_end;
     atomic_bool pending;
 };
@@ -105,18 +105,18 @@ struct vx_tls {
     bool watches;
 
     pthread_mutex_t lock;
-    pthread_cond_t work;                  /* signalled when a session waits */
-    pthread_cond_t watch;                 /* when the watcher has something to do */
-    struct vx_tls_context context;        /* (lock) */
-    bool closing, reloading;              /* (lock) */
-    struct vx_tls_list fresh, continued;  /* (lock) WAITING: first step, later steps */
-    struct vx_tls_list resting;           /* (lock) RESTING, oldest first */
-    struct vx_tls_list over;              /* (lock) for the accept thread */
-    struct vx_tls_list unused;            /* (lock) */
+    pthread_cond_t work;                 /* signalled when a session waits */
+    pthread_cond_t watch;                /* when the watcher has something to do */
+    struct vx_tls_context context;       /* (lock) */
+    bool closing, reloading;             /* (lock) */
+    struct vx_tls_list fresh, continued; /* (lock) WAITING: first step, later steps */
+    struct vx_tls_list resting;          /* (lock) RESTING, oldest first */
+    struct vx_tls_list over;             /* (lock) for the accept thread */
+    struct vx_tls_list unused;           /* (lock) */
     struct vx_tls_session *sessions;
-    i32 begun;                            /* (lock) sessions that have begun, not OVER */
-    u16 of[VX_PEER_ORIGINS];              /* (lock) sessions not OVER, of each origin */
-    struct stat seen[4];                  /* watcher only: the files, as read */
+    i32 begun;               /* (lock) sessions that have begun, not OVER */
+    u16 of[VX_PEER_ORIGINS]; /* (lock) sessions not OVER, of each origin */
+    struct stat seen[4];     /* watcher only: the files, as read */
 
     _Atomic u64 handshakes[VX_TLS_RESULTS_COUNT];
     _Atomic u64 reloads, reloads_failed;

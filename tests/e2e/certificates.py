@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates for tests, made by the program openssl: authorities, servers, clients, revoked ones."""
+"""Certificates for tests, made by the program openssl: authorities, and what they sign."""
 import dataclasses
 import pathlib
 import subprocess

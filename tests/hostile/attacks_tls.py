@@ -52,7 +52,7 @@ def hello_only(swarm, target):
     swarm.add(2000, bare(target), say)
 
 
-@attack("ClientHellos as fast as possible, each on a connection that leaves with the answer", seconds=3)
+@attack("ClientHellos as fast as possible, each on a connection that leaves at once", seconds=3)
 def hello_churn(swarm, target):
     whole = hello()
 
@@ -66,7 +66,8 @@ def hello_churn(swarm, target):
 @attack("a ClientHello, then bytes that are no TLS, or records that are too long", seconds=3)
 def hello_garbage(swarm, target):
     whole = hello()
-    then = [bytes(1000), b"\x16\x03\x03\xff\xff" + bytes(70000), b"\x15\x03\x03\x00\x02\x01\x64",
+    then = [bytes(1000), b"\x16\x03\x03\xff\xff" + bytes(70000),
+            b"\x15\x03\x03\x00\x02\x01\x64",
             b"\x17\x03\x03\x40\x00" + bytes(16384), b"\x14\x03\x03\x00\x01\x01" * 1000, whole]
 
     def say(peer):

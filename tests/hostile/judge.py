@@ -40,7 +40,8 @@ def judge(groups, args):
     try:
         for names in groups:
             if one is None:
-                one = rig.Rig(tempfile.mkdtemp(prefix="hostile-"), *args.flags, unix=args.unix, tls=args.tls,
+                one = rig.Rig(tempfile.mkdtemp(prefix="hostile-"), *args.flags, unix=args.unix,
+                              tls=args.tls,
                               patience=args.patience)
                 one.__enter__()
             finding = one.attack(*names, seconds=args.seconds)

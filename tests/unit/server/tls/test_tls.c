@@ -52,12 +52,17 @@ static const struct {
     {"large", {22, 3, 1, 64, 1}, 5, 99, VX_TLS_FIRST_WRONG},
     {"the largest", {22, 3, 1, 64, 0, 1, 0, 0, 0, 3, 3}, 11, 99, VX_TLS_FIRST_PART},
     {"a ServerHello", {22, 3, 3, 2, 0, 2}, 6, 600, VX_TLS_FIRST_WRONG},
-    {"a hello of SSL 2", {22, 3, 1, 2, 0, 1, 0, 1, 252, 2, 0}, 11, 600, VX_TLS_FIRST_WRONG},
+    {"a hello of SSL 2",
+     {22, 3, 1, 2, 0, 1, 0, 1, 252, 2, 0},
+     11,
+     600,
+     VX_TLS_FIRST_WRONG},
 };
 
 START_TEST(first_bytes)
 {
-    enum vx_tls_first is = vx_tls_first(firsts[_i].bytes, firsts[_i].got, firsts[_i].there);
+    enum vx_tls_first is =
+        vx_tls_first(firsts[_i].bytes, firsts[_i].got, firsts[_i].there);
     ck_assert_msg(is == firsts[_i].is, "%s: expected %d, got %d", firsts[_i].what,
                   firsts[_i].is, is);
 }
@@ -270,9 +275,10 @@ START_TEST(writes_go_on_where_they_ended)
         random = random * 1664525 + 1013904223;
         const u8 *from = moved[random >> 31] + out;
         size_t rest = sizeof sent - out, first = rest ? (random >> 8) % rest : 0;
-        struct iovec pieces[] = {{(void *)(uintptr_t)from, first / 2},
-                                 {(void *)(uintptr_t)(from + first / 2), first - first / 2},
-                                 {(void *)(uintptr_t)(from + first), rest - first}};
+        struct iovec pieces[] = {
+            {(void *)(uintptr_t)from, first / 2},
+            {(void *)(uintptr_t)(from + first / 2), first - first / 2},
+            {(void *)(uintptr_t)(from + first), rest - first}};
         struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 3};
         ssize_t wrote = rest ? vx_tls_write(pair.session, &message) : 0;
         if (wrote < 0) ck_assert_int_eq(errno, EAGAIN);
