@@ -109,8 +109,8 @@ struct vx_tls_name {
     bool has;                        /* false: it was asked for none */
     char common[VX_TLS_NAME_BYTES];  /* the subject's CN; "" = none, or an odd one */
     char subject[VX_TLS_NAME_BYTES]; /* "CN=robot,O=Example", as RFC 2253 writes it */
-    char
-        names[2 * VX_TLS_NAME_BYTES]; /* "DNS:a.example URI:spiffe://b", those that fit */
+    /* Its alternative names, those that fit: "DNS:a.example URI:spiffe://b". */
+    char names[2 * VX_TLS_NAME_BYTES];
 };
 
 /* The descriptor stays the caller's. */
