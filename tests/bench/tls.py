@@ -87,7 +87,7 @@ def load(args, address, http, flags):
     before = processor_seconds(http)
     command = [args.bin / "voxel", "bench", "--server", address, "--model", args.model, "--json",
                "--voxels", str(args.bytes // BYTES_PER_VOXEL), "--concurrency",
-               str(args.concurrency), "--duration", str(args.seconds), *flags]
+               str(args.concurrency), "--duration", str(args.seconds), "--warmup", "3", *flags]
     clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
                for _ in range(args.clients)]
     outs = [json.loads(one.communicate()[0].splitlines()[-1]) for one in clients]

@@ -23,7 +23,7 @@ from voxeld import AsyncClient, Client, Tls
 from voxeld_process import PATIENCE, Daemon
 
 LIVE = "/inference.GRPCInferenceService/ServerLive"
-VOXEL = pathlib.Path(os.environ["VOXELD"]).parent / "voxel"
+VOXEL = os.environ["VOXEL"]
 
 
 def serve(pair, *more):
