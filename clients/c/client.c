@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
 
 #define RECONNECT_FIRST_MS 100
@@ -110,8 +109,11 @@ static enum voxel_code options_check(const char *address,
     return token_check(options->token, error);
 }
 
-static void channel_open(struct voxel_client *client, const char *address)
+static void channel_open(struct voxel_client *client, const char *address,
+                         grpc_channel_credentials *credentials)
 {
+    const struct voxel_tls *tls = client->options.tls;
+    const char *name = tls ? tls->server_name : NULL;
     grpc_arg list[] = {
         {.type = GRPC_ARG_INTEGER,
          .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
@@ -136,11 +138,23 @@ static void channel_open(struct voxel_client *client, const char *address)
         {.type = GRPC_ARG_STRING,
          .key = (char *)(uintptr_t)GRPC_ARG_PRIMARY_USER_AGENT_STRING,
          .value.string = (char *)(uintptr_t) "voxelclient/" VX_VERSION},
+        /* The last: it is left out without a name. */
+        {.type = GRPC_ARG_STRING,
+         .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+         .value.string = (char *)(uintptr_t)name},
     };
-    grpc_channel_args args = {sizeof list / sizeof *list, list};
-    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
-    client->channel = grpc_channel_create(address, plain, &args);
-    grpc_channel_credentials_release(plain);
+    grpc_channel_args args = {sizeof list / sizeof *list - !name, list};
+    client->channel = grpc_channel_create(address, credentials, &args);
+    grpc_channel_credentials_release(credentials);
+}
+
+/* One that has no channel yet. */
+static void client_drop(struct voxel_client *client)
+{
+    pthread_cond_destroy(&client->quiet);
+    pthread_mutex_destroy(&client->lock);
+    voxel_memory_give(client);
+    grpc_shutdown_blocking();
 }
 
 enum voxel_code voxel_client_open(const char *address,
@@ -167,7 +181,15 @@ enum voxel_code voxel_client_open(const char *address,
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     grpc_init();
-    channel_open(made, address);
+    grpc_channel_credentials *credentials;
+    code = voxel_secure_make(options->tls, &credentials, error);
+    if (code) {
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        client_drop(made);
+        return code;
+    }
+    channel_open(made, address, credentials);
+    made->options.tls = NULL; /* the caller's */
     made->queue = grpc_completion_queue_create_for_next(NULL);
     made->connect_queue = grpc_completion_queue_create_for_next(NULL);
     for (int32_t i = 0; i < options->threads; i++) {

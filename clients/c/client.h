@@ -24,6 +24,8 @@
 
 #include "clients/c/transport.h"
 
+#include <grpc/grpc_security.h>
+
 #include <pthread.h>
 
 /* A completion queue that serves one blocking call at a time. */
@@ -61,6 +63,12 @@ enum voxel_code voxel_address_check(const char *address, struct voxel_error *err
 #define VOXEL_TOKEN_BYTES_MAX 256
 /* Whether what is sent there stays on this host. */
 bool voxel_address_is_local(const char *address);
+
+/* Credentials of a channel: plain without `tls`.  INVALID_ARGUMENT for a file that is not
+ * what it should be, with its name. */
+enum voxel_code voxel_secure_make(const struct voxel_tls *tls,
+                                  grpc_channel_credentials **credentials,
+                                  struct voxel_error *error);
 
 /* A queue for one blocking call, to be given back after it; NULL without memory. */
 struct voxel_queue *voxel_queue_take(struct voxel_client *client);

@@ -143,11 +143,20 @@ struct voxel_tensor voxel_tensor_make(const char *name, enum voxel_type type,
 /* The connection. */
 struct voxel_client;
 
+/* TLS: names of files in PEM, which are read when the client opens. */
+struct voxel_tls {
+    const char *ca_file;     /* the authorities that are trusted; NULL: the system's */
+    const char *cert_file;   /* the client's own certificate, if the server wants one, */
+    const char *key_file;    /* and its private key */
+    const char *server_name; /* in the server's certificate; NULL: the address's host */
+};
+
 struct voxel_options {
     int32_t threads;     /* 0: the caller polls; 1..16: the library runs the callbacks */
     int64_t deadline_us; /* for calls that set none; 0 = no limit */
     bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
-    bool no_geometry_header; /* inferences do not send x-voxel-geometry, see below */
+    bool no_geometry_header;     /* inferences do not send x-voxel-geometry, see below */
+    const struct voxel_tls *tls; /* NULL: plain text */
     /* Sent with each call as `authorization: Bearer TOKEN`; NULL = none. */
     const char *token;
 };
@@ -164,7 +173,8 @@ struct voxel_options {
  *
  * A call that the server ended without an answer is UNAVAILABLE.  It is CANCELLED only if
  * this client cancelled it (voxel_client_close), or the server said so in a sentence.
- * Fails INVALID_ARGUMENT (address, options), RESOURCE_EXHAUSTED (memory, threads). */
+ * Fails INVALID_ARGUMENT (address, options, a file of TLS), RESOURCE_EXHAUSTED (memory,
+ * threads). */
 enum voxel_code voxel_client_open(const char *address,
                                   const struct voxel_options *options,
                                   struct voxel_client **client,

@@ -17,6 +17,7 @@
 #define SHM_SETS_OPEN 4
 
 struct bench_options {
+    struct cli_tls tls;
     const char *server, *model, *file, *dtype, *token_file;
     int64_t version, voxels, channels, concurrency, requests, warmup, seed;
     double rate, duration_s, timeout_ms, voxel;
@@ -218,8 +219,9 @@ static int run_bench(const struct bench_options *o, const struct cloud *cloud)
     struct voxel_model_info *info;
     struct voxel_options options = {.threads = o->rate > 0 ? 1 : 0,
                                     .deadline_us = (int64_t)(o->timeout_ms * 1e3),
-                                    .no_geometry_header = o->no_geometry_header};
-    int bad = cli_token_get("bench", o->token_file, o->server, &options.token);
+                                    .no_geometry_header = o->no_geometry_header,
+                                    .tls = cli_tls_of(&o->tls)};
+    int bad = cli_token_get("bench", o->token_file, o->server, &options);
     if (bad) return bad;
     if (voxel_client_open(o->server, &options, &bench.client, &error))
         return cli_say_input("bench", &error);

@@ -18,6 +18,14 @@
 
 #define CLI_SERVER "127.0.0.1:8001"
 
+/* The options of tls.def. */
+struct cli_tls {
+    bool on;
+    struct voxel_tls files;
+};
+/* For voxel_options.tls: NULL when none of them is given. */
+const struct voxel_tls *cli_tls_of(const struct cli_tls *tls);
+
 int command_infer(int argc, char **argv);
 int command_models(int argc, char **argv);
 int command_status(int argc, char **argv);

@@ -25,6 +25,14 @@ static void say_denied(const char *path)
                 see);
 }
 
+const struct voxel_tls *cli_tls_of(const struct cli_tls *tls)
+{
+    const struct voxel_tls *files = &tls->files;
+    bool wanted = tls->on || files->ca_file || files->cert_file || files->key_file ||
+                  files->server_name;
+    return wanted ? files : NULL;
+}
+
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error)
 {

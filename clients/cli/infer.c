@@ -21,6 +21,7 @@
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *id, *coords_ref,
         *feats, *shape, *token_file, *traceparent;
+    struct cli_tls tls;
     struct view_options view;
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
@@ -332,9 +333,9 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
     struct voxel_error error;
     struct voxel_options connection = {.deadline_us =
                                            (int64_t)(options->timeout_ms * 1e3),
-                                       .no_geometry_header = options->no_geometry_header};
-    int bad =
-        cli_token_get("infer", options->token_file, options->server, &connection.token);
+                                       .no_geometry_header = options->no_geometry_header,
+                                       .tls = cli_tls_of(&options->tls)};
+    int bad = cli_token_get("infer", options->token_file, options->server, &connection);
     if (bad) return bad;
     if (voxel_client_open(options->server, &connection, &sending.client, &error))
         return cli_say_input("infer", &error);

@@ -21,6 +21,7 @@
 #define PERF_MOVE 1024
 
 struct perf_options {
+    struct cli_tls tls;
     const char *server, *model, *voxels, *from, *coords_name, *feats_name, *dtype, *form,
         *out, *token_file;
     int64_t version, count, seed, channels;
@@ -289,8 +290,8 @@ static int run_online(const struct command *command, struct perf_run *run)
     struct voxel_error error;
     struct voxel_client *client;
     struct voxel_model_info *info = NULL;
-    struct voxel_options options = {.threads = 0};
-    int bad = cli_token_get("perf-data", o->token_file, o->server, &options.token);
+    struct voxel_options options = {.tls = cli_tls_of(&o->tls)};
+    int bad = cli_token_get("perf-data", o->token_file, o->server, &options);
     if (bad) return bad;
     if (voxel_client_open(o->server, &options, &client, &error))
         return cli_say_input("perf-data", &error);

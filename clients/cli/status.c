@@ -12,14 +12,24 @@
 /* The pause between two checks while waiting until the server is ready. */
 #define LOOK_NS 50000000
 
-static int open_client(const char *command, const char *server, const char *token_file,
+/* Which server to ask, and how. */
+struct ask {
+    const char *server, *token_file;
+    struct cli_tls tls;
+    double wait_s;
+};
+
+#define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
+    {name_, letter_, value_, OPTION_##kind_, &ask.member_, {low_, high_}, help_},
+
+static int open_client(const char *command, const struct ask *ask,
                        struct voxel_client **client)
 {
     struct voxel_error error;
-    struct voxel_options options = {.deadline_us = ASK_US};
-    int code = cli_token_get(command, token_file, server, &options.token);
+    struct voxel_options options = {.deadline_us = ASK_US, .tls = cli_tls_of(&ask->tls)};
+    int code = cli_token_get(command, ask->token_file, ask->server, &options);
     if (code) return code;
-    if (voxel_client_open(server, &options, client, &error))
+    if (voxel_client_open(ask->server, &options, client, &error))
         return cli_say_input(command, &error);
     return CLI_DONE;
 }
@@ -54,16 +64,9 @@ static int print_model(const char *server, struct voxel_client *client,
 
 int command_models(int argc, char **argv)
 {
-    const char *server = CLI_SERVER, *token_file = NULL;
+    struct ask ask = {.server = CLI_SERVER};
     const struct option options[] = {
-        {"server",
-         's',
-         "ADDRESS",
-         OPTION_TEXT,
-         &server,
-         {0, 0},
-         "where voxeld listens: HOST:PORT or unix:PATH"},
-        {"token-file", 0, "FILE", OPTION_TEXT, &token_file, {0, 0}, CLI_TOKEN_HELP},
+#include "clients/cli/models.def"
     };
     const struct command command = {
         .name = "models",
@@ -76,14 +79,14 @@ int command_models(int argc, char **argv)
     struct voxel_models *models;
     struct voxel_error error;
     if (!options_parse(&command, argc, argv, &code)) return code;
-    code = open_client("models", server, token_file, &client);
+    code = open_client("models", &ask, &client);
     if (code) return code;
     if (voxel_models_get(client, &models, &error)) {
-        code = cli_say_error("models", server, &error);
+        code = cli_say_error("models", ask.server, &error);
     } else {
         if (models->models_count == 0) printf("the server has no models\n");
         for (int32_t i = 0; i < models->models_count && !code; i++)
-            code = print_model(server, client, &models->models[i]);
+            code = print_model(ask.server, client, &models->models[i]);
         voxel_info_free(models);
     }
     voxel_client_close(client);
@@ -182,24 +185,9 @@ static int print_status(const char *server, struct voxel_client *client, double 
 
 int command_status(int argc, char **argv)
 {
-    const char *server = CLI_SERVER, *token_file = NULL;
-    double wait_s = 0;
+    struct ask ask = {.server = CLI_SERVER};
     const struct option options[] = {
-        {"server",
-         's',
-         "ADDRESS",
-         OPTION_TEXT,
-         &server,
-         {0, 0},
-         "where voxeld listens: HOST:PORT or unix:PATH"},
-        {"token-file", 0, "FILE", OPTION_TEXT, &token_file, {0, 0}, CLI_TOKEN_HELP},
-        {"wait",
-         'w',
-         "SECONDS",
-         OPTION_REAL,
-         &wait_s,
-         {0, 86400},
-         "wait at most this long until it is ready; default: do not wait"},
+#include "clients/cli/status.def"
     };
     const struct command command = {
         .name = "status",
@@ -212,9 +200,9 @@ int command_status(int argc, char **argv)
     int code;
     struct voxel_client *client;
     if (!options_parse(&command, argc, argv, &code)) return code;
-    code = open_client("status", server, token_file, &client);
+    code = open_client("status", &ask, &client);
     if (code) return code;
-    code = print_status(server, client, wait_s);
+    code = print_status(ask.server, client, ask.wait_s);
     voxel_client_close(client);
     return code;
 }

@@ -44,17 +44,17 @@ static int file_read(const char *command, const char *file, const char **token)
 }
 
 int cli_token_get(const char *command, const char *file, const char *server,
-                  const char **token)
+                  struct voxel_options *options)
 {
-    *token = NULL;
+    options->token = NULL;
     if (file) {
-        int code = file_read(command, file, token);
+        int code = file_read(command, file, &options->token);
         if (code) return code;
     } else {
         const char *said = getenv("VOXEL_TOKEN");
-        if (said && *said) *token = said;
+        if (said && *said) options->token = said;
     }
-    if (*token && !voxel_address_is_local(server))
+    if (options->token && !options->tls && !voxel_address_is_local(server))
         fprintf(stderr,
                 "voxel %s: the token goes to %s in plain text; anyone who sees it on the "
                 "way can use it\n",

@@ -354,6 +354,8 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
     struct vx_rpc_options options = {
         .addresses = config->grpc,
         .connections_max = (i32)config->connections_max,
+        .tls = {config->tls_cert, config->tls_key, config->tls_client_ca,
+                config->tls_client_crl},
         .streams_max = (i32)config->streams_max,
         .threads = vx_host_rpc_threads(config, vx_host_processors()),
         .calls_max = (i32)config->calls_max,

@@ -101,6 +101,7 @@ static void front_on_signal(uv_signal_t *signal, int number)
     if (number == SIGHUP) {
         vx_scanner_start(&front->scanner);
         if (front->tokens.loop) vx_access_file_look(&front->tokens);
+        vx_rpc_reload(front->rpc);
     } else if (front->phase == VX_FRONT_SERVING) {
         front->phase = VX_FRONT_GRACE;
         front_log_step(front, "grace");

@@ -20,9 +20,9 @@
 
 /* Indexed by descriptor, because a read has nothing else; for all governors of the
  * process.  Made once and kept, because gRPC's threads may outlive a governor.  A
- * descriptor whose connection has ended points to `ended` until its number is used
- * again. */
-static struct vx_rpc_govern ended;
+ * descriptor whose connection has ended points to `ended`, or `ended_secure` if it spoke
+ * TLS, until its number is used again. */
+static struct vx_rpc_govern ended, ended_secure;
 static struct vx_rpc_govern **by_descriptor;
 static atomic_int descriptors_count;
 pthread_mutex_t vx_rpc_govern_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,6 +34,7 @@ static vx_status open_descriptors(void)
     struct rlimit limit;
     VX_ASSERT(!getrlimit(RLIMIT_NOFILE, &limit));
     if (by_descriptor) return VX_OK;
+    VX_TRY(vx_rpc_govern_notify_open());
     i32 count = limit.rlim_cur < INT32_MAX / 2 ? (i32)limit.rlim_cur : INT32_MAX / 2;
     void *made = mmap(NULL, (size_t)count * sizeof *by_descriptor, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -105,12 +106,19 @@ struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 
 
 /* ------- entries ------- */
 
+/* The connection of a descriptor; NULL when there is none, or it has ended. */
+static struct vx_rpc_govern *govern_at(int fd)
+{
+    struct vx_rpc_govern *govern = by_descriptor[fd];
+    return govern == &ended || govern == &ended_secure ? NULL : govern;
+}
+
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 {
     if (!vx_rpc_govern_may_have(place.descriptor)) return NULL;
-    struct vx_rpc_govern *govern = by_descriptor[place.descriptor];
-    bool same = govern && govern != &ended && place.connection &&
-                govern->place.connection == place.connection;
+    struct vx_rpc_govern *govern = govern_at(place.descriptor);
+    bool same =
+        govern && place.connection && govern->place.connection == place.connection;
     return same ? govern : NULL;
 }
 
@@ -140,7 +148,9 @@ static void wait_end(struct vx_rpc_govern *govern)
 void vx_rpc_govern_wake(struct vx_rpc_govern *govern)
 {
     wait_end(govern);
-    if (govern->epoll >= 0)
+    if (govern->session)
+        vx_rpc_govern_notify(govern);
+    else if (govern->epoll >= 0)
         syscall(SYS_epoll_ctl, govern->epoll, EPOLL_CTL_MOD, govern->place.descriptor,
                 &govern->event);
 }
@@ -157,7 +167,7 @@ void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why)
 {
     if (govern->cut) return;
     govern->cut = why;
-    shutdown(govern->place.descriptor, SHUT_RDWR);
+    syscall(SYS_shutdown, govern->place.descriptor, SHUT_RDWR); /* without a farewell */
 }
 
 /* An owner that has finished a message loses its turn to the next connection. */
@@ -261,14 +271,33 @@ static ssize_t read_nothing(struct msghdr *message, bool end)
     return end ? 0 : -1;
 }
 
+/* Reads at most `most` bytes, which with TLS are plain bytes. */
+static ssize_t read_plain(struct vx_rpc_govern *govern, struct msghdr *message, int flags,
+                          size_t most, struct vx_tls_cost *cost)
+{
+    *cost = (struct vx_tls_cost){0};
+    if (govern->session) return vx_tls_read(govern->session, message, most, cost);
+    return read_some(govern->place.descriptor, message, flags, most);
+}
+
+/* A thread leaves a read or a write.  Under the lock, which it has taken again. */
+static void account_cost(struct vx_rpc_govern *govern, const struct vx_tls_cost *cost)
+{
+    govern->work -= cost->records;
+    govern->spent += (u64)cost->records;
+    if (cost->records && vx_rpc_govern_owes(govern))
+        vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
+}
+
 ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = by_descriptor[fd];
-    if (!govern || govern == &ended || govern->cut) {
+    struct vx_rpc_govern *govern = govern_at(fd);
+    if (!govern || govern->cut) {
+        bool had = by_descriptor[fd] != NULL;
         pthread_mutex_unlock(&vx_rpc_govern_lock);
-        return govern ? read_nothing(message, true)
-                      : syscall(SYS_recvmsg, fd, message, flags);
+        return had ? read_nothing(message, true)
+                   : syscall(SYS_recvmsg, fd, message, flags);
     }
     i64 now_ns = vx_clock_ns();
     vx_rpc_govern_fill(govern, now_ns);
@@ -279,29 +308,62 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     } else {
         wait_end(govern);
         most = vx_rpc_govern_read_bytes(govern);
-        govern->readers++;
+        govern->users++;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     if (waits) return read_nothing(message, false);
-    ssize_t got = read_some(fd, message, flags, most);
+    struct vx_tls_cost cost;
+    ssize_t got = read_plain(govern, message, flags, most, &cost);
     int error = errno;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     if (got > 0) account_read(govern, message, (size_t)got);
-    govern->readers--;
+    account_cost(govern, &cost);
+    /* Nothing came of what was read, and the socket may have nothing more. */
+    if (got < 0 && govern->session && vx_tls_pending(govern->session))
+        vx_rpc_govern_notify(govern);
+    govern->users--;
     bool closed = govern->cut != VX_RPC_CUT_NONE;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     errno = error;
     return closed ? read_nothing(message, true) : got;
 }
 
+/* The session through which a descriptor is used now, counted as in use; NULL = none. */
+static struct vx_rpc_govern *use_session(int fd, bool *over)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = govern_at(fd);
+    if (govern && !govern->session) govern = NULL;
+    if (govern) govern->users++;
+    *over = by_descriptor[fd] == &ended_secure;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return govern;
+}
+
+static ssize_t write_plain(int fd, const struct msghdr *message, int flags)
+{
+    bool over;
+    struct vx_rpc_govern *govern = use_session(fd, &over);
+    if (over) errno = EPIPE; /* plain bytes must not follow those of TLS */
+    if (over) return -1;
+    if (!govern) return syscall(SYS_sendmsg, fd, message, flags);
+    ssize_t sent = vx_tls_write(govern->session, message);
+    int error = errno;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    govern->users--;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    errno = error;
+    return sent;
+}
+
 ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
 {
-    ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
+    ssize_t sent = write_plain(fd, message, flags);
     int error = errno;
     if (sent <= 0) return sent;
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = by_descriptor[fd];
-    if (govern && govern != &ended) {
+    struct vx_rpc_govern *govern = govern_at(fd);
+    if (govern) {
         struct vx_h2_meter before = govern->meter;
         walk(&govern->meter, vx_h2_meter_sent, message, (size_t)sent);
         account_held(govern, &before);
@@ -311,14 +373,29 @@ ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
     return sent;
 }
 
+void vx_rpc_govern_bye(int fd)
+{
+    bool over;
+    struct vx_rpc_govern *govern = use_session(fd, &over);
+    if (!govern) return;
+    vx_tls_bye(govern->session);
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    govern->users--;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = by_descriptor[fd];
+    struct vx_rpc_govern *govern = govern_at(fd);
     /* Our own epoll set has another descriptor of the connection, for its end only. */
-    if (govern && govern != &ended) {
+    if (govern) {
         govern->epoll = epoll;
         govern->event = *event;
+    }
+    if (govern && govern->session) {
+        vx_rpc_govern_notify_join(epoll);
+        vx_rpc_govern_notify(govern); /* the preface has left the socket */
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
@@ -352,17 +429,26 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
+void vx_rpc_govern_secure(struct vx_rpc_govern *govern, struct vx_tls_session *session)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    govern->session = session;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
 enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
 {
     struct vx_rpc_governor *governor = govern->governor;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     VX_ASSERT(by_descriptor[govern->place.descriptor] == govern);
-    by_descriptor[govern->place.descriptor] = &ended;
-    while (govern->readers) { /* it is in a system call that does not wait */
+    by_descriptor[govern->place.descriptor] = govern->session ? &ended_secure : &ended;
+    while (govern->users) { /* it is in a system call that does not wait */
         pthread_mutex_unlock(&vx_rpc_govern_lock);
         sched_yield();
         pthread_mutex_lock(&vx_rpc_govern_lock);
     }
+    vx_rpc_govern_notify_drop(govern);
+    govern->session = NULL;
     vx_rpc_govern_wake(govern); /* so that gRPC reads the end */
     *(govern->previous ? &govern->previous->next : &governor->live) = govern->next;
     *(govern->next ? &govern->next->previous : &governor->oldest) = govern->previous;

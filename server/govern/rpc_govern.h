@@ -49,6 +49,7 @@
 #include "engine/base/status.h"
 #include "server/govern/cuts.h"
 #include "server/govern/h2_meter.h"
+#include "server/tls/tls.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -89,7 +90,10 @@ struct vx_rpc_govern {
     struct vx_h2_meter meter;
     struct vx_h2_stream *streams;
     struct vx_rpc_place place;
-    i32 readers; /* gRPC's threads inside a read: 0 or 1 */
+    struct vx_tls_session *session; /* NULL = it does not speak TLS */
+    i32 users;     /* gRPC's threads inside a read, or a write through the session */
+    bool notified; /* its wakeup is on the way: rpc_govern_notify.c */
+    struct vx_rpc_govern *notified_next;
     enum vx_rpc_cut cut;
     i64 calls, work; /* what it may still cost; below 0 it has cost too much */
     i64 unseen;      /* calls that were read and have not arrived */
@@ -130,6 +134,9 @@ void vx_rpc_governor_close(struct vx_rpc_governor **governor);
 struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 row);
 void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place,
                          u16 origin);
+/* It speaks TLS: reads and writes go through the session, until the end.  After begin,
+ * before gRPC gets it. */
+void vx_rpc_govern_secure(struct vx_rpc_govern *govern, struct vx_tls_session *session);
 /* From now on gRPC reads the end.  Returns why we closed the connection, if we did. */
 enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern);
 /* Lets waiting connections read on if they may, and closes those that are too slow.
@@ -181,6 +188,11 @@ bool vx_rpc_govern_is_due(struct vx_rpc_place place);
  * not governed is read and written as usual. */
 ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags);
 ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags);
+/* gRPC shuts the connection down. */
+void vx_rpc_govern_bye(int fd);
+/* What epoll_wait has returned: puts connections that are woken in the place of our notifier.
+ * Returns how many events there are now, `most` at most. */
+int vx_rpc_govern_polled(struct epoll_event *events, int count, int most);
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event);
 /* False: certainly not a governed descriptor.  Takes no lock. */
 bool vx_rpc_govern_may_have(int fd);

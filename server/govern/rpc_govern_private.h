@@ -1,12 +1,14 @@
 /* rpc_govern_private - what the files of rpc_govern share; no other file includes it.
  *
  *   rpc_govern.c       entries, reads, writes, the end
+ *   rpc_govern_notify.c  wakes gRPC for bytes that only TLS has
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
  *   rpc_govern_turn.c  which connection may continue, which is closed
  *   rpc_intercept.c    recvmsg, sendmsg and epoll_ctl
  *
  * Owner    as rpc_govern.h says.
  * Thread   everything here is under vx_rpc_govern_lock.
+ * Fails    notify_open: RESOURCE_EXHAUSTED.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -61,6 +63,15 @@ struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place);
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);
 /* Ends its wait and makes gRPC read on. */
 void vx_rpc_govern_wake(struct vx_rpc_govern *govern);
+
+/* rpc_govern_notify.c */
+VX_MUST_USE vx_status vx_rpc_govern_notify_open(void);
+/* gRPC's epoll set hears the notifier from now on. */
+void vx_rpc_govern_notify_join(int epoll);
+/* Makes gRPC read the connection, whatever its socket has. */
+void vx_rpc_govern_notify(struct vx_rpc_govern *govern);
+/* Forgets it. */
+void vx_rpc_govern_notify_drop(struct vx_rpc_govern *govern);
 
 /* rpc_govern_cost.c */
 /* What a new connection may cost. */

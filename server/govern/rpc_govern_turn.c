@@ -45,7 +45,7 @@
 static bool has_spoken(const struct vx_rpc_govern *govern)
 {
     struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLIN};
-    return poll(&ask, 1, 0) > 0;
+    return (govern->session && vx_tls_pending(govern->session)) || poll(&ask, 1, 0) > 0;
 }
 
 /* gRPC reads once more after the last byte.  A connection that waits for room may

@@ -1,4 +1,4 @@
-/* rpc_intercept - recvmsg, sendmsg and epoll_ctl as gRPC's library finds them.
+/* rpc_intercept - recvmsg, sendmsg, shutdown and epoll as gRPC's library finds them.
  *
  * gRPC 1.51 has no hook between a socket and its parser, and a second socket in between
  * would cost one more copy of each tensor.  A function that a program defines takes
@@ -28,6 +28,20 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
     if (vx_rpc_govern_may_have(fd)) return vx_rpc_govern_write(fd, message, flags);
     return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+int shutdown(int fd, int how)
+{
+    if (vx_rpc_govern_may_have(fd)) vx_rpc_govern_bye(fd);
+    return (int)syscall(SYS_shutdown, fd, how);
+}
+
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)
+{
+    int count =
+        (int)syscall(SYS_epoll_pwait, epoll, events, most, timeout_ms, NULL, (size_t)0);
+    return vx_rpc_govern_polled(events, count, most);
 }
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */

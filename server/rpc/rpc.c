@@ -224,6 +224,17 @@ bool vx_rpc_connection_in_group(const struct vx_rpc *rpc, u64 connection, u32 gi
     return vx_rpc_accept_in_group(rpc->accept, connection, gid);
 }
 
+void vx_rpc_reload(struct vx_rpc *rpc)
+{
+    vx_rpc_accept_reload(rpc->accept);
+}
+
+bool vx_rpc_call_name(struct vx_call *call, struct vx_tls_name *name)
+{
+    const struct vx_rpc_record *record = vx_rpc_record_of(call);
+    return vx_rpc_accept_name(record->rpc->accept, vx_rpc_place_of(record), name);
+}
+
 void vx_rpc_refuse(struct vx_rpc *rpc)
 {
     VX_ON(LOOP);

@@ -49,6 +49,7 @@
 #include "engine/base/memory/mailbox.h"
 #include "server/call/call.h"
 #include "server/govern/cuts.h"
+#include "server/tls/tls.h"
 
 struct vx_rpc;
 
@@ -81,10 +82,11 @@ struct vx_rpc_refusal {
 };
 
 struct vx_rpc_options {
-    const char *addresses; /* "127.0.0.1:0,unix:/run/voxeld.sock", "[::1]:8001" */
-    i32 connections_max;   /* one more is closed at once */
-    i32 streams_max;       /* of ModelStreamInfer; one more is RESOURCE_EXHAUSTED */
-    i32 threads;           /* completion queues, one thread each */
+    const char *addresses;   /* "127.0.0.1:0,unix:/run/voxeld.sock", "[::1]:8001" */
+    i32 connections_max;     /* one more is closed at once */
+    struct vx_tls_files tls; /* cert NULL or "" = plain; Unix sockets always are */
+    i32 streams_max;         /* of ModelStreamInfer; one more is RESOURCE_EXHAUSTED */
+    i32 threads;             /* completion queues, one thread each */
     i32 calls_max;
     i64 message_bytes_max;
     i64 receive_bytes_max; /* for unfinished messages, of all connections */
@@ -126,6 +128,8 @@ struct vx_rpc_counters {
     i32 connections;                           /* open, now */
     u64 connections_ever, connections_refused; /* accepted; closed for connections_max */
     u64 connections_cut[VX_RPC_CUTS_COUNT];
+    bool secure; /* there is TLS: */
+    struct vx_tls_counters tls;
     i32 streams;   /* of ModelStreamInfer, now */
     i32 receiving; /* bodies being received, now */
 };
@@ -145,6 +149,13 @@ bool vx_rpc_connection_lives(const struct vx_rpc *rpc, u64 connection);
  * VX_RPC_GROUPS_MAX groups: they are not examined.  Any thread. */
 #define VX_RPC_GROUPS_MAX 1024
 bool vx_rpc_connection_in_group(const struct vx_rpc *rpc, u64 connection, u32 gid);
+
+/* Reads the certificate files again, soon.  Any thread. */
+void vx_rpc_reload(struct vx_rpc *rpc);
+/* Who calls, by the certificate that the client has shown when it connected.  False: it
+ * has shown none (no --tls-client-ca, a Unix socket), or its connection has ended.  Any
+ * thread that owns the call. */
+bool vx_rpc_call_name(struct vx_call *call, struct vx_tls_name *name);
 
 /* Answers an inference.  Takes over the call and the slots: outputs[i].bytes must equal
  * reply->outputs[i].bytes; a slot of 0 bytes is no slot.  The slots are given back when

@@ -21,7 +21,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
-#include "server/rpc/rpc_private.h"
+#include "server/rpc/rpc_accept_private.h"
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
@@ -51,46 +51,8 @@
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_BYTES (sizeof preface - 1)
 
-struct connection {
-    int fd;    /* (lock) in the epoll set; open while peer.connection is not 0 */
-    int given; /* gRPC's descriptor; 0 = gRPC does not have the connection yet */
-    struct vx_peer peer;          /* (lock) */
-    char name[VX_RPC_PEER_BYTES]; /* for the log; set when gRPC has the connection */
-    struct vx_rpc_silent silent;  /* in the list until gRPC has the connection */
-    struct connection *next;      /* in the free list */
-};
-
-struct vx_rpc_accept {
-    struct vx_rpc_options options;
-    struct vx_rpc_listeners listeners;
-    grpc_server *server;
-    grpc_server_credentials *plain;
-    int epoll, wakeup;
-    pthread_t thread;
-    bool running;
-
-    /* Used by the accept thread only, except a connection's (lock) fields. */
-    struct connection *rows, *free;
-    struct vx_rpc_silents silents;
-    i32 rows_count;
-    struct vx_rpc_window window; /* window.peers: (lock) */
-    struct vx_rpc_governor *governor;
-    struct vx_rpc_memory memory;
-    struct vx_rpc_cuts cuts;
-    u64 connection_last; /* the number of the last connection given to gRPC */
-    i64 paused_until_ns; /* 0 = not paused */
-    i64 silence_ns;
-
-    pthread_mutex_t gate;
-    bool stopping, closing, wants_handed; /* (gate) */
-
-    pthread_mutex_t lock;
-    i32 connections;       /* (lock) */
-    u64 accepted, refused; /* (lock) */
-};
-
 /* Wakes the accept thread.  Any thread. */
-static void accept_ring(void *context)
+void vx_rpc_accept_wake(void *context)
 {
     struct vx_rpc_accept *accept = context;
     VX_ASSERT(write(accept->wakeup, &(u64){1}, sizeof(u64)) == sizeof(u64));
@@ -103,7 +65,7 @@ static vx_status open_tables(struct vx_rpc_accept *accept)
     i32 wanted = accept->options.connections_max;
     VX_TRY(vx_rpc_window_open(&accept->window, wanted, &accept->rows_count));
     struct vx_rpc_governor_options governor = vx_rpc_governor_settings(
-        &accept->options, accept->rows_count, accept_ring, accept);
+        &accept->options, accept->rows_count, vx_rpc_accept_wake, accept);
     VX_TRY(vx_rpc_governor_open(&governor, &accept->governor));
     accept->rows = vx_alloc_zero((size_t)accept->rows_count * sizeof *accept->rows);
     VX_ENSURE(accept->rows, RESOURCE_EXHAUSTED, "no memory for the table of connections");
@@ -131,6 +93,7 @@ static vx_status open_all(struct vx_rpc_accept *accept, struct vx_why *why)
     bool good = accept->epoll >= 0 && accept->wakeup >= 0 &&
                 epoll_has(accept, EPOLL_CTL_ADD, accept->wakeup, EPOLLIN, ID_WAKEUP);
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "no file descriptor left to watch connections");
+    VX_TRY(vx_rpc_secure_open(accept, why));
     VX_TRY(vx_rpc_listen(accept->options.addresses, &accept->listeners, why));
     VX_ENSURE(
         vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_ADD, EPOLLIN),
@@ -164,19 +127,20 @@ i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
 
 /* ------- connections ------- */
 
-static struct connection *row_of_silent(struct vx_rpc_silent *silent)
+static struct vx_rpc_connection *row_of_silent(struct vx_rpc_silent *silent)
 {
-    return (struct connection *)((char *)silent - offsetof(struct connection, silent));
+    return (struct vx_rpc_connection *)((char *)silent -
+                                        offsetof(struct vx_rpc_connection, silent));
 }
 
 static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
-                                        const struct connection *row)
+                                        const struct vx_rpc_connection *row)
 {
     return vx_rpc_governor_row(accept->governor, (i32)(row - accept->rows));
 }
 
 /* gRPC may keep its own descriptor longer, because it ends the calls first. */
-static void row_end(struct vx_rpc_accept *accept, struct connection *row)
+void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connection *row)
 {
     u64 connection = row->given ? row->peer.connection : 0;
     if (!row->given) vx_rpc_silent_remove(&accept->silents, &row->silent);
@@ -184,6 +148,8 @@ static void row_end(struct vx_rpc_accept *accept, struct connection *row)
         vx_rpc_cut_note(&accept->cuts, row->name, connection,
                         vx_rpc_govern_end(row_govern(accept, row)));
     pthread_mutex_lock(&accept->lock);
+    struct vx_tls_session *session = row->session;
+    row->session = NULL;
     if (row->given)
         accept->window.peers[row->given - accept->window.first].connection = 0;
     row->peer.connection = 0;
@@ -191,7 +157,7 @@ static void row_end(struct vx_rpc_accept *accept, struct connection *row)
     pthread_mutex_unlock(&accept->lock);
     /* close() alone would leave it in the set while gRPC has the socket open. */
     epoll_has(accept, EPOLL_CTL_DEL, row->fd, 0, 0);
-    close(row->fd);
+    if (!vx_tls_session_close(&session)) close(row->fd);
     row->fd = -1;
     row->given = 0;
     row->next = accept->free;
@@ -209,7 +175,7 @@ static void count_refused(struct vx_rpc_accept *accept)
 
 /* ------- given to gRPC ------- */
 
-static void row_give(struct vx_rpc_accept *accept, struct connection *row)
+void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connection *row)
 {
     int given = vx_rpc_window_take(&accept->window, row->fd);
     bool heard = given >= 0 && epoll_has(accept, EPOLL_CTL_MOD, row->fd, EPOLLRDHUP,
@@ -222,36 +188,47 @@ static void row_give(struct vx_rpc_accept *accept, struct connection *row)
         row->given = given;
         row->peer.connection = ++accept->connection_last;
         accept->window.peers[given - accept->window.first] = row->peer;
+        accept->window.rows[given - accept->window.first] = (i32)(row - accept->rows);
         pthread_mutex_unlock(&accept->lock);
         vx_rpc_peer_name(row->fd, &row->peer, row->name);
         vx_rpc_govern_begin(row_govern(accept, row),
                             (struct vx_rpc_place){given, row->peer.connection},
                             row->peer.origin);
+        if (row->session) vx_rpc_govern_secure(row_govern(accept, row), row->session);
         grpc_server_add_channel_from_fd(accept->server, given, accept->plain);
     }
     pthread_mutex_unlock(&accept->gate);
     if (gives) return;
     if (given >= 0) close(given);
     count_refused(accept);
-    row_end(accept, row);
+    vx_rpc_connection_end(accept, row);
 }
 
 /* The client has sent something, or the connection has ended. */
-static void row_on_event(struct vx_rpc_accept *accept, struct connection *row, u32 events)
+static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection *row,
+                         u32 events)
 {
     char bytes[PREFACE_BYTES];
     if (row->fd < 0) return; /* on_wakeup ended it in this iteration */
     /* The end is reported together with earlier bytes. */
-    if (row->given || events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
-        row_end(accept, row);
+    bool over = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    /* A client that does not trust us says so and goes: its last bytes are read. */
+    if (row->given || (over && !vx_rpc_secure_shakes(row))) {
+        vx_rpc_secure_note(accept, row, VX_TLS_LEFT,
+                           "the client closed the connection in its handshake");
+        vx_rpc_connection_end(accept, row);
+        return;
+    }
+    if (row->secure) {
+        vx_rpc_secure_event(accept, row);
         return;
     }
     ssize_t got = recv(row->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0 || memcmp(bytes, preface, (size_t)got))
-        row_end(accept, row);
+        vx_rpc_connection_end(accept, row);
     else if ((size_t)got == sizeof bytes)
-        row_give(accept, row);
+        vx_rpc_connection_give(accept, row);
 }
 
 /* ------- accepted ------- */
@@ -266,20 +243,23 @@ static void make_room(struct vx_rpc_accept *accept)
     if (few && !least) vx_rpc_governor_crowded(accept->governor);
     if (accept->free || !least) return;
     count_refused(accept);
-    row_end(accept, row_of_silent(least));
+    vx_rpc_secure_note(accept, row_of_silent(least), VX_TLS_CROWDED,
+                       "others wanted its place");
+    vx_rpc_connection_end(accept, row_of_silent(least));
 }
 
 static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
 {
     make_room(accept);
-    struct connection *row = accept->free;
+    struct vx_rpc_connection *row = accept->free;
     pthread_mutex_lock(&accept->lock);
     accept->accepted++;
     accept->refused += !row;
     accept->connections += row != NULL;
     if (row) {
         accept->free = row->next;
-        *row = (struct connection){.fd = fd, .peer = *peer};
+        *row = (struct vx_rpc_connection){
+            .fd = fd, .peer = *peer, .secure = accept->tls && peer->kind != VX_PEER_UNIX};
     }
     pthread_mutex_unlock(&accept->lock);
     if (!row) {
@@ -290,9 +270,9 @@ static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_pee
         (struct vx_rpc_silent){.since_ns = vx_clock_ns(), .origin = peer->origin};
     vx_rpc_silent_add(&accept->silents, &row->silent);
     /* Edge-triggered: the bytes are only peeked at, and stay in the socket for gRPC. */
-    if (!epoll_has(accept, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
-                   (u64)(row - accept->rows)))
-        row_end(accept, row);
+    u32 events = EPOLLIN | EPOLLRDHUP | EPOLLET | (row->secure ? EPOLLOUT : 0);
+    if (!epoll_has(accept, EPOLL_CTL_ADD, fd, events, (u64)(row - accept->rows)))
+        vx_rpc_connection_end(accept, row);
 }
 
 static void on_listener(struct vx_rpc_accept *accept,
@@ -321,6 +301,7 @@ static bool on_wakeup(struct vx_rpc_accept *accept)
 {
     u64 rung;
     if (read(accept->wakeup, &rung, sizeof rung) < 0) return false;
+    vx_rpc_secure_turn(accept);
     pthread_mutex_lock(&accept->gate);
     bool closing = accept->closing, stopping = accept->stopping || closing;
     bool wants_handed = accept->wants_handed;
@@ -336,7 +317,8 @@ static bool on_wakeup(struct vx_rpc_accept *accept)
     vx_rpc_listeners_watch(&accept->listeners, accept->epoll, EPOLL_CTL_DEL, 0);
     vx_rpc_listeners_close(&accept->listeners);
     accept->paused_until_ns = 0;
-    while (accept->silents.first) row_end(accept, row_of_silent(accept->silents.first));
+    while (accept->silents.first)
+        vx_rpc_connection_end(accept, row_of_silent(accept->silents.first));
     return closing;
 }
 
@@ -345,8 +327,11 @@ static int run_due(struct vx_rpc_accept *accept)
 {
     i64 now_ns = vx_clock_ns(), next_ns = VX_NEVER;
     const struct vx_rpc_silents *silents = &accept->silents;
-    while (silents->first && now_ns - silents->first->since_ns >= accept->silence_ns)
-        row_end(accept, row_of_silent(silents->first));
+    while (silents->first && now_ns - silents->first->since_ns >= accept->silence_ns) {
+        vx_rpc_secure_note(accept, row_of_silent(silents->first), VX_TLS_LATE,
+                           "the handshake took too long");
+        vx_rpc_connection_end(accept, row_of_silent(silents->first));
+    }
     if (silents->first) next_ns = silents->first->since_ns + accept->silence_ns;
     if (accept->paused_until_ns && accept->paused_until_ns <= now_ns) {
         accept->paused_until_ns = 0;
@@ -386,6 +371,7 @@ static void accept_run(void *context)
 vx_status vx_rpc_accept_start(struct vx_rpc_accept *accept, grpc_server *server)
 {
     accept->server = server;
+    if (accept->tls) VX_TRY(vx_tls_start(accept->tls));
     vx_status st = vx_thread_open(&accept->thread, VX_ROLE_ACCEPT, accept_run, accept);
     accept->running = !st.fault;
     if (accept->running) vx_rpc_listeners_log(&accept->listeners);
@@ -398,7 +384,7 @@ static void accept_tell(struct vx_rpc_accept *accept, bool *flag, bool value)
     pthread_mutex_lock(&accept->gate);
     *flag = value;
     pthread_mutex_unlock(&accept->gate);
-    accept_ring(accept);
+    vx_rpc_accept_wake(accept);
 }
 
 void vx_rpc_accept_hear_handed(struct vx_rpc_accept *accept, bool wanted)
@@ -422,7 +408,8 @@ void vx_rpc_accept_close(struct vx_rpc_accept **accept)
         pthread_join(going->thread, NULL);
     }
     for (i32 i = 0; going->rows && i < going->rows_count; i++)
-        if (going->rows[i].fd >= 0) row_end(going, &going->rows[i]);
+        if (going->rows[i].fd >= 0) vx_rpc_connection_end(going, &going->rows[i]);
+    vx_tls_close(&going->tls);
     vx_rpc_governor_close(&going->governor);
     vx_rpc_listeners_close(&going->listeners);
     if (going->epoll >= 0) close(going->epoll);
@@ -443,9 +430,11 @@ void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *c
     counters->connections = accept->connections;
     counters->connections_ever = accept->accepted;
     counters->connections_refused = accept->refused;
+    counters->secure = accept->tls != NULL;
     for (i32 i = 0; i < VX_RPC_CUTS_COUNT; i++)
         counters->connections_cut[i] = accept->cuts.counts[i];
     pthread_mutex_unlock(&accept->lock);
+    if (accept->tls) vx_tls_count(accept->tls, &counters->tls);
 }
 
 struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call,
@@ -463,13 +452,28 @@ struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call,
     return peer;
 }
 
+bool vx_rpc_accept_name(struct vx_rpc_accept *accept, struct vx_rpc_place place,
+                        struct vx_tls_name *name)
+{
+    i32 index = place.descriptor - accept->window.first;
+    *name = (struct vx_tls_name){.has = false};
+    if (index < 0 || index >= accept->window.count || !place.connection) return false;
+    pthread_mutex_lock(&accept->lock);
+    const struct vx_rpc_connection *row = &accept->rows[accept->window.rows[index]];
+    bool same = row->peer.connection == place.connection && row->session;
+    if (same) *name = *vx_tls_session_name(row->session);
+    pthread_mutex_unlock(&accept->lock);
+    return name->has;
+}
+
 struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept)
 {
     return accept->governor;
 }
 
 /* Under the lock. */
-static const struct connection *row_of(const struct vx_rpc_accept *accept, u64 connection)
+static const struct vx_rpc_connection *row_of(const struct vx_rpc_accept *accept,
+                                              u64 connection)
 {
     for (i32 i = 0; connection && i < accept->rows_count; i++)
         if (accept->rows[i].peer.connection == connection) return &accept->rows[i];
@@ -487,7 +491,7 @@ bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection)
 bool vx_rpc_accept_in_group(struct vx_rpc_accept *accept, u64 connection, u32 gid)
 {
     pthread_mutex_lock(&accept->lock);
-    const struct connection *row = row_of(accept, connection);
+    const struct vx_rpc_connection *row = row_of(accept, connection);
     bool in = row && row->peer.kind == VX_PEER_UNIX && vx_rpc_peer_in_group(row->fd, gid);
     pthread_mutex_unlock(&accept->lock);
     return in;

@@ -334,7 +334,8 @@ struct vx_rpc_silent *vx_rpc_silent_least(const struct vx_rpc_silents *silents);
 /* rpc_window.c */
 struct vx_rpc_window {
     i32 first, count, next;
-    struct vx_peer *peers; /* by number - first; the window's user guards it */
+    struct vx_peer *peers; /* by number - first; the window's user guards it and: */
+    i32 *rows;             /* the connection's index in its user's table */
 };
 /* *connections: connections_max, or fewer if there are not enough descriptors. */
 VX_MUST_USE vx_status vx_rpc_window_open(struct vx_rpc_window *window,
@@ -385,6 +386,10 @@ void vx_rpc_accept_count(struct vx_rpc_accept *accept, struct vx_rpc_counters *c
 struct vx_peer vx_rpc_accept_peer(struct vx_rpc_accept *accept, grpc_call *call,
                                   i32 *descriptor);
 bool vx_rpc_accept_has(struct vx_rpc_accept *accept, u64 connection);
+/* Who the connection's client is, by its certificate; false: it has shown none. */
+bool vx_rpc_accept_name(struct vx_rpc_accept *accept, struct vx_rpc_place place,
+                        struct vx_tls_name *name);
+void vx_rpc_accept_reload(struct vx_rpc_accept *accept);
 bool vx_rpc_accept_in_group(struct vx_rpc_accept *accept, u64 connection, u32 gid);
 
 struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept);

@@ -42,7 +42,8 @@ vx_status vx_rpc_window_open(struct vx_rpc_window *window, i32 connections_max,
             VX_LOG_TEXT("why", "the limit of open files (RLIMIT_NOFILE) allows no more"));
     *window = (struct vx_rpc_window){.first = half, .count = half, .next = half};
     window->peers = vx_alloc_zero((size_t)half * sizeof *window->peers);
-    VX_ENSURE(window->peers, RESOURCE_EXHAUSTED,
+    window->rows = vx_alloc_zero((size_t)half * sizeof *window->rows);
+    VX_ENSURE(window->peers && window->rows, RESOURCE_EXHAUSTED,
               "no memory for the table of connections");
     return VX_OK;
 }
@@ -50,7 +51,9 @@ vx_status vx_rpc_window_open(struct vx_rpc_window *window, i32 connections_max,
 void vx_rpc_window_close(struct vx_rpc_window *window)
 {
     vx_free(window->peers);
+    vx_free(window->rows);
     window->peers = NULL;
+    window->rows = NULL;
 }
 
 int vx_rpc_window_take(struct vx_rpc_window *window, int fd)

@@ -57,3 +57,4 @@ vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py SECOND
 vx_e2e_test(NAME e2e_shared_memory_hostile FILE tests/e2e/test_shared_memory_hostile.py SECONDS 6 LABELS long)
 vx_e2e_test(NAME e2e_shared_memory FILE tests/e2e/test_shared_memory.py SECONDS 25 BUSY LABELS long)
 vx_e2e_test(NAME e2e_unix_race FILE tests/e2e/test_unix_race.py SECONDS 10)
+vx_e2e_test(NAME e2e_tls FILE tests/e2e/test_tls.py SECONDS 40 LABELS long)

@@ -26,6 +26,7 @@ import attacks_frames  # noqa: F401
 import attacks_connections  # noqa: F401
 import attacks_crowds  # noqa: F401
 import attacks_shares  # noqa: F401
+import attacks_tls  # noqa: F401
 import attacks_whole  # noqa: F401
 from roster import ATTACKS, Target
 from swarm import Swarm
@@ -46,7 +47,8 @@ def parse():
                                      epilog="what each does: attack.py --list")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--server", default="127.0.0.1:8001", help="HOST:PORT or unix:PATH")
+    parser.add_argument("--server", default="127.0.0.1:8001",
+                        help="HOST:PORT, tls:HOST:PORT or unix:PATH")
     parser.add_argument("--http", default="127.0.0.1:8002", help="the admin port")
     parser.add_argument("--seconds", type=float, help="how long (else as long as in CI)")
     parser.add_argument("--model", default="conv", help="a model of 4 channels")

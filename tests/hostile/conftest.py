@@ -65,3 +65,10 @@ def unix_rigs(tmp_path_factory):
     one = Rigs(tmp_path_factory, unix=True)
     yield one
     one.close()
+
+
+@pytest.fixture(scope="module")
+def tls_rigs(tmp_path_factory):
+    one = Rigs(tmp_path_factory, tls=True)
+    yield one
+    one.close()

@@ -3,6 +3,7 @@
 """good - the client that attacks must not disturb: it sends small requests all the time.
 
     good.py --server HOST:PORT|unix:PATH --http HOST:PORT
+    good.py --server tls:HOST:PORT --ca FILE --http HOST:PORT
 
 Until its standard input ends it sends on a fixed schedule, without waiting for earlier answers:
 
@@ -36,6 +37,9 @@ SECONDS = 60  # of one request: only a hang exceeds it
 class Good:
     def __init__(self, args):
         self.args, self.lock, self.expected = args, threading.Lock(), {}
+        if args.ca:
+            with open(args.ca, "rb") as file:
+                self.credentials = grpc.ssl_channel_credentials(file.read())
         self.request = h2.infer_request(args.model, 16)
         self.pool = concurrent.futures.ThreadPoolExecutor(max_workers=128)
         self.channel = self.connect()
@@ -46,8 +50,10 @@ class Good:
         other.close()
 
     def connect(self):
-        return grpc.insecure_channel(self.args.server, options=[
-            ("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)])
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
+        if not self.args.ca:
+            return grpc.insecure_channel(self.args.server, options)
+        return grpc.secure_channel(self.args.server.removeprefix("tls:"), self.credentials, options)
 
     def method(self, channel):
         return channel.unary_unary(h2.INFER, request_serializer=None, response_deserializer=None)
@@ -123,6 +129,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--server", required=True)
     parser.add_argument("--http", required=True)
+    parser.add_argument("--ca", help="of a server with tls:")
     parser.add_argument("--model", default="conv")
     Good(parser.parse_args()).run()
 

@@ -82,7 +82,27 @@ UNIX = {
     "mix_all": (("mix_all",), 2),
 }
 
+# Over TLS: some of the same, and what only TLS has.
+TLS = {
+    "tls_calls": (("rapid_reset", "rapid_reset_deaf", "headers_only"), 1.5),
+    "tls_messages": (("stream_halves", "slow_readers", "zero_window"), 2),
+    "tls_frames": (("continuation", "ping_deaf", "settings", "data_empty"), 1.5),
+    "tls_answers": (("answers_unread", "questions_unread"), 1.5),
+    "tls_clients_300": (("headers_only_300", "trickle_300"), 2),
+    "tls_connections": (("half_preface", "churn_preface"), 2),
+    "hellos": (("hello_half", "hello_slow", "not_tls"), 2),
+    "hello_only": (("hello_only",), 2),
+    "hello_churn": (("hello_churn", "hello_garbage"), 2.5),
+    "handshakes": (("handshakes",), 2.5),
+    "handshakes_silent": (("handshakes_silent",), 3),
+    "records": (("records_small", "records_message"), 1.5),
+    "tls_all": (("rapid_reset", "stream_halves", "ping_deaf", "hello_only", "hello_churn",
+                 "handshakes"), 3),
+}
+
 QUICK = {
+    "tls_calls", "tls_messages", "tls_answers", "hellos", "hello_only", "hello_churn", "handshakes",
+    "records", "tls_all",
     "bare_48", "bare_200", "admin_heads", "admin_requests",
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
     "windows_closed", "answers_unread", "streams_whole", "streams_unread", "questions_large",

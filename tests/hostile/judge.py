@@ -41,6 +41,7 @@ def judge(groups, args):
         for names in groups:
             if one is None:
                 one = rig.Rig(tempfile.mkdtemp(prefix="hostile-"), *args.flags, unix=args.unix,
+                              tls=args.tls,
                               patience=args.patience)
                 one.__enter__()
             finding = one.attack(*names, seconds=args.seconds)
@@ -68,6 +69,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME[,NAME...]")
     parser.add_argument("--voxeld", default=os.environ.get("VOXELD"))
     parser.add_argument("--unix", action="store_true", help="over the Unix socket, all of them")
+    parser.add_argument("--tls", action="store_true", help="over TLS, all of them")
     parser.add_argument("--fresh", action="store_true", help="a new daemon for each")
     parser.add_argument("--seconds", type=float, help="of each attack (else as long as in CI)")
     parser.add_argument("--patience", type=float, default=rig.STALL_SECONDS,

@@ -22,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 
 import attack  # noqa: E402
+from certificates import Authority  # noqa: E402
 from model_files import ConvModel  # noqa: E402
 from voxeld_process import Daemon  # noqa: E402
 
@@ -51,10 +52,11 @@ def p99(times):
 class GoodClient:
     """The process of good.py, and every line that it has printed."""
 
-    def __init__(self, server, http):
+    def __init__(self, server, http, ca=None):
         self.answers, self.open = [], {}
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "good.py"), "--server", server, "--http", http],
+            [sys.executable, str(HERE / "good.py"), "--server", server, "--http", http,
+             *(["--ca", ca] if ca else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.thread = threading.Thread(target=self._read)
         self.thread.start()
@@ -176,7 +178,7 @@ class Finding:
 class Rig:
     """`with Rig(work) as rig: rig.attack("ping")`; one that something hurt is not used again."""
 
-    def __init__(self, work, *flags, unix=False, patience=STALL_SECONDS):
+    def __init__(self, work, *flags, unix=False, tls=False, patience=STALL_SECONDS):
         self.work = pathlib.Path(work)
         repository = self.work / "repository"
         repository.mkdir(exist_ok=True)
@@ -184,10 +186,16 @@ class Rig:
         ConvModel(hidden=4, co=2048).write(repository, "wide")  # 1,024 voxels: 8 MB of answer
         ConvModel(ci=64, hidden=4).write(repository, "broad")   # 30,000 voxels: 8 MB of request
         self.patience = patience
+        self.ca = None
+        if tls:
+            authority = Authority(self.work / "ca", kind="rsa")  # dear for the server
+            pair = authority.sign("the server")
+            flags += ("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
+            self.ca = str(authority.cert)
         self.socket = f"unix:{self.work}/s"
         self.daemon = Daemon(repository, self.work,
                              "--grpc", f"127.0.0.1:0,{self.socket}", *flags)
-        self.server = self.socket if unix else self.daemon.grpc
+        self.server = self.socket if unix else tls * "tls:" + self.daemon.grpc
         self.memory = MemoryWatch(self.daemon.process.pid)
         self.good, self.hurt = None, False
 
@@ -207,7 +215,7 @@ class Rig:
 
     def warm_up(self):
         """Sends requests until one-time allocations are done."""
-        self.good = GoodClient(self.server, self.daemon.http)
+        self.good = GoodClient(self.server, self.daemon.http, self.ca)
         self.wait("the good client's first answers",
                   lambda: len(self.good.since(0, what="infer")) > WARM_UP)
         self.first = self.memory.read()

@@ -15,6 +15,7 @@ import errno
 import heapq
 import select
 import socket
+import ssl
 import struct
 import time
 
@@ -26,12 +27,23 @@ BROKEN = select.EPOLLERR | select.EPOLLHUP
 FULL = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
 
 
+def secure_context():
+    """Attackers trust every server."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    made.set_alpn_protocols(["h2"])
+    return made
+
+
+SECURE = secure_context()
+
+
 def connect_to(server, receive_bytes=None):
-    """A socket on its way to HOST:PORT, [V6]:PORT or unix:PATH, and connect's error."""
+    """A socket on its way to HOST:PORT, [V6]:PORT, tls:HOST:PORT or unix:PATH; connect's error."""
     if server.startswith("unix:"):
         one, address = socket.socket(socket.AF_UNIX), server[5:]
     else:
-        host, port = server.rsplit(":", 1)
+        host, port = server.removeprefix("tls:").rsplit(":", 1)
         host = host.strip("[]")
         one = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         address = (host, int(port))
@@ -58,13 +70,16 @@ class Peer:
             self.drop(0.02)
             return
         self.swarm.opened += 1
-        self.opened = time.monotonic()
+        self.opened = time.monotonic()  # TLS begins when it is connected
         self.pending, self.connecting, self.waits, self.hear = b"", True, False, None
+        self.shaking = ssl.SSLWantWriteError if self.server.startswith("tls:") else None
         self.steps = self.script(self)
         self.events = self.wanted()
         self.swarm.watch(self)
 
     def wanted(self):
+        if self.shaking:
+            return GONE | (OUT if self.shaking is ssl.SSLWantWriteError else IN)
         wants_out, wants_in = self.pending or self.connecting, self.reads or self.waits
         return GONE | OUT * bool(wants_out) | IN * bool(wants_in)
 
@@ -115,6 +130,21 @@ class Peer:
                 break
         self.swarm.changed(self)
 
+    def shake(self):
+        """A step of a TLS handshake, without waiting."""
+        if self.connecting:
+            fd = self.socket.fileno()
+            self.socket = SECURE.wrap_socket(self.socket, do_handshake_on_connect=False)
+            assert self.socket.fileno() == fd
+            self.connecting = False
+        try:
+            self.socket.do_handshake()
+            self.shaking = None
+            self.step()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as waits:
+            self.shaking = type(waits)
+            self.swarm.changed(self)
+
     def on_write(self):
         if self.connecting:
             self.connecting = False
@@ -128,6 +158,8 @@ class Peer:
 
     def on_read(self):
         heard = self.socket.recv(READ_BYTES)
+        while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+            heard += self.socket.recv(READ_BYTES)
         self.swarm.received += len(heard)
         if heard and self.hear:
             self.hear(heard)
@@ -138,13 +170,19 @@ class Peer:
 
     def on_event(self, events):
         try:
+            if self.shaking:
+                if events & BROKEN:
+                    self.cut()
+                else:
+                    self.shake()
+                return
             if events & IN and (self.reads or self.waits):
                 self.on_read()
             elif events & (GONE | BROKEN):
                 self.cut()
             if self.socket and events & OUT:
                 self.on_write()
-        except (BlockingIOError, InterruptedError):
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError:
             self.cut()

@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import attacked
-from groups import CROWDS, TCP, UNIX, chosen
+from groups import CROWDS, TCP, TLS, UNIX, chosen
 
 
 @pytest.mark.parametrize("group", chosen(TCP))
@@ -27,3 +27,12 @@ def test_over_unix(group, unix_rigs):
 
 def test_nothing_is_left_of_what_came_over_unix(unix_rigs):
     assert not unix_rigs.get().left_over()
+
+
+@pytest.mark.parametrize("group", chosen(TLS))
+def test_over_tls(group, tls_rigs):
+    attacked(tls_rigs, *TLS[group])
+
+
+def test_nothing_is_left_of_what_came_over_tls(tls_rigs):
+    assert not tls_rigs.get().left_over()

@@ -130,10 +130,11 @@ def check_timers(_path, text):
 
 FUNCTION_LINES, FILE_LINES, PARAMETERS, COLUMNS = 70, 500, 5, 100
 MARKDOWN_COLUMNS = 120
-# Functions of stand-ins for vendors' libraries, whose signatures are not ours.
-VENDOR_NAME = re.compile(r"(cu|hip|hiprtc|nvml|nvrtc)[A-Z]")
+# Functions of stand-ins for vendors' libraries, and those that OpenSSL calls: their signatures are
+# not ours.
+VENDOR_NAME = re.compile(r"(cu|hip|hiprtc|nvml|nvrtc)[A-Z]|openssl_on_")
 # A file may pass FILE_LINES only from here, with its reason; nothing passes 800.
-LONG_FILES = {}
+LONG_FILES = {"clients/c/voxel.h": 520}  # the one header that users include
 
 
 def check_functions(_path, text):

@@ -19,10 +19,11 @@ from .errors import (
     Unimplemented, VoxeldError,
 )
 from .region import AsyncRegion, Region
+from .secure import Tls
 
 __all__ = [
     "AlreadyExists", "Answer", "AsyncClient", "AsyncRegion", "Cancelled", "Client", "DataLoss",
     "DeadlineExceeded", "FailedPrecondition", "Internal", "InvalidArgument", "ModelInfo",
-    "NotFound", "PermissionDenied", "Region", "ResourceExhausted", "Sparse", "Tensor",
+    "NotFound", "PermissionDenied", "Region", "ResourceExhausted", "Sparse", "Tensor", "Tls",
     "Unauthenticated", "Unavailable", "Unimplemented", "VoxeldError",
 ]

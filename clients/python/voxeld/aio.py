@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 
-from . import geometry, headers, messages, places
+from . import geometry, headers, messages, places, secure
 from .client import CHANNEL_OPTIONS
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import AsyncRegion
@@ -13,12 +13,10 @@ class AsyncClient:
     """Client for asyncio; one event loop uses it.  See Client for the arguments."""
 
     def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True,
-                 token=None):
-        options = CHANNEL_OPTIONS
+                 token=None, tls=None):
         messages.check_address(address)
-        self._headers = headers.of_token(token, address, credentials)
-        self._channel = (grpc.aio.secure_channel(address, credentials, options) if credentials
-                         else grpc.aio.insecure_channel(address, options))
+        self._headers = headers.of_token(token, address, credentials or tls)
+        self._channel = secure.channel_of(grpc.aio, address, CHANNEL_OPTIONS, credentials, tls)
         self._methods = {}
         self._regions = []
         self._names = geometry.Names(geometry_header)

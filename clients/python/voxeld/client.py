@@ -2,7 +2,7 @@
 """The blocking client."""
 import grpc
 
-from . import geometry, headers, messages, places
+from . import geometry, headers, messages, places, secure
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import Region
 
@@ -24,21 +24,20 @@ class Client:
     """A connection to one server.  Threads may share it.
 
     address      "host:port", "[ipv6]:port" or "unix:path"; ValueError if it cannot be an address
-    credentials  grpc.ChannelCredentials for TLS; None = plain text
+    tls          Tls(ca=..., cert=..., key=..., name=...); None = plain text
+    credentials  in place of tls: any grpc.ChannelCredentials
     token        sent with every call as the metadata authorization: Bearer TOKEN; None = none.
-                 Without credentials anyone who sees it on the network can use it
+                 Without TLS anyone who sees it on the network can use it
     geometry_header  False: infer does not send the header x-voxel-geometry, see geometry.header
 
     The first call connects.  Use it with `with`, or call close().
     """
 
     def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True,
-                 token=None):
-        options = CHANNEL_OPTIONS
+                 token=None, tls=None):
         messages.check_address(address)
-        self._headers = headers.of_token(token, address, credentials)
-        self._channel = (grpc.secure_channel(address, credentials, options) if credentials
-                         else grpc.insecure_channel(address, options))
+        self._headers = headers.of_token(token, address, credentials or tls)
+        self._channel = secure.channel_of(grpc, address, CHANNEL_OPTIONS, credentials, tls)
         self._methods = {}
         self._regions = []
         self._names = geometry.Names(geometry_header)

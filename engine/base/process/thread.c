@@ -8,10 +8,11 @@ static _Thread_local enum vx_role thread_role = VX_ROLE_NONE;
 
 static const char *const role_names[] = {
     [VX_ROLE_NONE] = "none",       [VX_ROLE_LOOP] = "loop",
-    [VX_ROLE_ACCEPT] = "accept",   [VX_ROLE_RPC] = "rpc",
-    [VX_ROLE_MAIN] = "main",       [VX_ROLE_DEVICE] = "device",
-    [VX_ROLE_COMPUTE] = "compute", [VX_ROLE_COMPILE] = "compile",
-    [VX_ROLE_LOG] = "log",         [VX_ROLE_TRACE] = "trace",
+    [VX_ROLE_ACCEPT] = "accept",   [VX_ROLE_TLS] = "tls",
+    [VX_ROLE_RPC] = "rpc",         [VX_ROLE_MAIN] = "main",
+    [VX_ROLE_DEVICE] = "device",   [VX_ROLE_COMPUTE] = "compute",
+    [VX_ROLE_COMPILE] = "compile", [VX_ROLE_LOG] = "log",
+    [VX_ROLE_TRACE] = "trace",
 };
 
 void vx_thread_enter(enum vx_role role)

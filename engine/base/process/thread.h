@@ -26,6 +26,7 @@ enum vx_role {
     VX_ROLE_NONE,    /* a thread that has entered no role */
     VX_ROLE_LOOP,    /* front: all scheduler state, timers, worker sockets, admin HTTP */
     VX_ROLE_ACCEPT,  /* front: accepts connections, learns when they end */
+    VX_ROLE_TLS,     /* front: shakes hands with clients, reads certificates */
     VX_ROLE_RPC,     /* front: gRPC completion queues; decodes, copies, hands over */
     VX_ROLE_MAIN,    /* worker: loads models, page-locks memory */
     VX_ROLE_DEVICE,  /* worker: opens the device, runs all batches */

@@ -1,0 +1,78 @@
+/* rpc_accept_private - what rpc_accept.c and rpc_secure.c share; no other file includes it.
+ *
+ * Owner    as rpc_accept.c says.
+ * Thread   accept; (lock) fields are read by others.
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VX_SERVER_RPC_ACCEPT_PRIVATE_H
+#define VX_SERVER_RPC_ACCEPT_PRIVATE_H
+
+#include "server/rpc/rpc_private.h"
+#include "server/tls/tls.h"
+
+#include <grpc/grpc_security.h>
+
+struct vx_rpc_connection {
+    int fd;    /* (lock) in the epoll set; open while peer.connection is not 0 */
+    int given; /* gRPC's descriptor; 0 = gRPC does not have the connection yet */
+    struct vx_peer peer;            /* (lock) */
+    char name[VX_RPC_PEER_BYTES];   /* for the log; set when gRPC has the connection */
+    bool secure;                    /* it must speak TLS */
+    struct vx_tls_session *session; /* (lock) NULL = none, or not yet */
+    struct vx_rpc_silent silent;    /* in the list until gRPC has the connection */
+    struct vx_rpc_connection *next; /* in the free list */
+};
+
+struct vx_rpc_accept {
+    struct vx_rpc_options options;
+    struct vx_rpc_listeners listeners;
+    grpc_server *server;
+    grpc_server_credentials *plain;
+    int epoll, wakeup;
+    pthread_t thread;
+    bool running;
+
+    /* Used by the accept thread only, except a connection's (lock) fields. */
+    struct vx_rpc_connection *rows, *free;
+    struct vx_rpc_silents silents;
+    i32 rows_count;
+    struct vx_rpc_window window; /* window.peers: (lock) */
+    struct vx_rpc_governor *governor;
+    struct vx_tls *tls; /* NULL = plain */
+    struct vx_rpc_memory memory;
+    struct vx_rpc_cuts cuts;
+    u64 connection_last; /* the number of the last connection given to gRPC */
+    i64 paused_until_ns; /* 0 = not paused */
+    i64 silence_ns;
+
+    pthread_mutex_t gate;
+    bool stopping, closing, wants_handed; /* (gate) */
+
+    pthread_mutex_t lock;
+    i32 connections;       /* (lock) */
+    u64 accepted, refused; /* (lock) */
+};
+
+/* rpc_accept.c */
+/* Wakes the accept thread.  Any thread. */
+void vx_rpc_accept_wake(void *accept);
+void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
+/* Its preface has come. */
+void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
+
+/* rpc_secure.c: connections that speak TLS */
+VX_MUST_USE vx_status vx_rpc_secure_open(struct vx_rpc_accept *accept,
+                                         struct vx_why *why);
+/* Whether a handshake has begun, which then also ends by itself. */
+bool vx_rpc_secure_shakes(const struct vx_rpc_connection *row);
+/* Its socket has bytes, or room. */
+void vx_rpc_secure_event(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
+/* Handshakes that have ended: gives their connections to gRPC, or ends them. */
+void vx_rpc_secure_turn(struct vx_rpc_accept *accept);
+/* The connection ends: counts a handshake that ends with it. */
+void vx_rpc_secure_note(struct vx_rpc_accept *accept, struct vx_rpc_connection *row,
+                        enum vx_tls_result result, const char *why);
+
+#endif
