@@ -45,6 +45,9 @@ bool vx_rpc_access_refuses(struct vx_rpc_record *record)
                                                       VX_METHOD_ID_MODEL_STREAM_INFER,
                                         .now_ns = call->arrived_ns};
     arrival_read(record, &arrival);
+    struct vx_tls_name name;
+    if (vx_rpc_call_name(call, &name) && name.has)
+        arrival.certificate = name.common[0] ? name.common : name.subject;
     vx_status st = vx_access_enter(access, &arrival, &why, &call->ticket);
     if (call->ticket.adds && !vx_rpc_accept_has(rpc->accept, call->peer.connection))
         vx_access_gone(access, call->peer.connection);
