@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HAProxy under test, with deploy/haproxy, and replicas that come back at their address."""
+"""An HAProxy under test, with deploy/haproxy."""
 
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -12,7 +11,8 @@ import time
 import pytest
 
 from deployed import DEPLOY, tool
-from voxeld_process import PATIENCE, Daemon
+from replica_process import address
+from voxeld_process import PATIENCE
 
 CONFIG = DEPLOY / "haproxy" / "haproxy.cfg"
 
@@ -23,12 +23,6 @@ def need():
     if not found:
         pytest.skip("SKIPPED deploy_haproxy: no haproxy (deploy/install-deps gets it)")
     return found
-
-
-def address(port):
-    """An address on the loopback that belongs to this process, so that no other test takes it."""
-    pid = os.getpid()
-    return f"127.{64 + (pid >> 16 & 63)}.{pid >> 8 & 255}.{pid & 255}:{port}"
 
 
 def ask(path, command):
@@ -110,38 +104,8 @@ class HAProxy:
             lambda: all(states(self.admin)[server] == state for server in servers),
         )
 
+    def wait_up(self, name):
+        self.wait_state("UP", f"voxeld/{name}", f"voxeld_any/{name}")
 
-class Replica:
-    """A daemon that can be started again at its address."""
-
-    def __init__(self, repository, folder, name, grpc, *flags):
-        self.name, self.grpc = name, grpc
-        self.arguments = (repository, folder, "--grpc", grpc, "--threads", "1", *flags)
-        self.daemon = None
-
-    def start(self):
-        self.daemon = Daemon(*self.arguments)
-        return self
-
-    def end(self):
-        """Its exit code, when it has ended by itself or by a signal."""
-        return self.daemon.process.wait(PATIENCE)
-
-    def signal(self, number):
-        self.daemon.signal(number)
-
-    def terminate(self):
-        """SIGTERM, and waits for the daemon's grace: a second signal before it would be lost."""
-        self.signal(signal.SIGTERM)
-        self.daemon.wait_said("step=grace")
-
-    def metrics(self):
-        return self.daemon.metrics()
-
-    def __enter__(self):
-        return self.start()
-
-    def __exit__(self, *_):
-        if self.daemon.process.poll() is None:
-            self.signal(signal.SIGKILL)
-            self.end()
+    def wait_down(self, name):
+        self.wait_state("DOWN", f"voxeld/{name}", f"voxeld_any/{name}")

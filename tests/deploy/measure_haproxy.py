@@ -13,8 +13,9 @@ import statistics
 import tempfile
 
 from deployed import run
-from haproxy_process import HAProxy, Replica, address, need
+from haproxy_process import HAProxy, need
 from model_files import ConvModel
+from replica_process import Replica, address
 
 ROUNDS = 3
 SECONDS = "2"

@@ -1,256 +1,45 @@
 #!/usr/bin/env python3
 """test_container - builds deploy/Dockerfile for real and serves a request from the image.
 
-No registry is asked: debian:12-slim is stood in by a bootstrap of the same release, NVIDIA's image
-by that plus the NVRTC of this machine (or an empty library), and AMD's by that plus empty
-libraries.  So the Dockerfile is proved, not other people's base images.  Exit code 77
-is a skip: no root, no tools, or no containers here.
+container_rig.py has what it stands on.  Stand-ins take the place of other people's images, so the
+Dockerfile is proved, not those.  Exit code 77 is a skip: no root, no tools, or no containers here.
 
     python3 tests/deploy/test_container.py          (VOXEL=build/release/bin/voxel for the request)
-
-Storage, networks and images are our own, under build/container, and gone at the end; the
-bootstrapped base stays there for the next run.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
 
-TREE = pathlib.Path(os.environ.get("VX_TREE", pathlib.Path(__file__).resolve().parents[2]))
-WORK = TREE / "build" / "container"
-BASE_TAR = WORK / "debian-12.tar"
-BASE = "localhost/standin/debian:12-slim"
-CUDA_BASE = "localhost/standin/cuda:runtime"
-ROCM_BASE = "localhost/standin/rocm:dev"
-ROCM_LIBRARIES = ("libamdhip64.so.6", "libhsa-runtime64.so.1", "libamd_comgr.so.3",
-                  "libhiprtc.so.6", "libhiprtc-builtins.so.6", "librocprofiler-register.so.0")
-TOOLS = ("buildah", "podman", "runc", "mmdebstrap")
-# For everything, and twenty times what it takes on two quiet cores: CTest's limit
-# (VX_HANG_SECONDS) is later, and then nobody cleans up.
-SECONDS = 1500
-HEALTHY_SECONDS = 300  # of a start that takes a tenth of one
-START = time.monotonic()
+import container_compose
+from container_rig import (
+    BASE,
+    HARDENED,
+    HEALTHY_SECONDS,
+    NO_SHELL,
+    TREE,
+    WORK,
+    Failed,
+    build,
+    expect,
+    make_cuda_base,
+    make_rocm_base,
+    prepare,
+    remove_storage,
+    run,
+    say,
+)
 
-# The limits of a machine that may not raise its own; runc, because crun wants cgroups v2 alone.
-CONTAINERS_CONF = """[containers]
-default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
-[engine]
-cgroup_manager = "cgroupfs"
-runtime = "runc"
-events_logger = "file"
-tmp_dir = "{work}/tmp"
-[network]
-network_config_dir = "{work}/networks"
-"""
-STORAGE_CONF = """[storage]
-driver = "overlay"
-runroot = "{work}/run"
-graphroot = "{work}/storage"
-"""
-HARDENED = [
-    "--read-only",
-    "--cap-drop",
-    "ALL",
-    "--security-opt",
-    "no-new-privileges",
-    "--memory",
-    "1g",
-    "--pids-limit",
-    "256",
-]
-
-
-class Failed(Exception):
-    """The container does not do what deploy/README.md says."""
-
-
-def skip(why):
-    print(f"SKIPPED: container test: {why}", flush=True)
-    sys.exit(77)
-
-
-def say(text):
-    print(f"[{time.monotonic() - START:5.1f} s] {text}", flush=True)
-
-
-def run(*command, check=True):
-    """Runs a command within the time that is left; its output is shown when it fails."""
-    left = SECONDS - (time.monotonic() - START)
-    if left <= 0:
-        raise Failed(
-            f"the {SECONDS} s of this test are over before: {' '.join(map(str, command))}"
-        )
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=TREE,
-        text=True,
-        timeout=left,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    if check and done.returncode != 0:
-        print(done.stdout[-6000:], done.stderr[-6000:])
-        raise Failed(f"exit code {done.returncode} from: {' '.join(map(str, command))}")
-    return done
-
-
-def expect(truth, sentence):
-    if not truth:
-        raise Failed(sentence)
-
-
-def make_base():
-    """debian:12-slim as its makers do it: no manuals, no caches of apt."""
-    if BASE_TAR.exists():
-        return
-    part = BASE_TAR.with_suffix(".part")
-    clean = WORK / "docker-clean"
-    clean.write_text(
-        'APT::Keep-Downloaded-Packages "false";\n'
-        'Dir::Cache::pkgcache "";\nDir::Cache::srcpkgcache "";\n'
-    )
-    run(
-        "mmdebstrap",
-        "--quiet",
-        "--variant=minbase",
-        "--include=ca-certificates",
-        "--dpkgopt=path-exclude=/usr/share/doc/*",
-        "--dpkgopt=path-exclude=/usr/share/man/*",
-        "--dpkgopt=path-exclude=/usr/share/locale/*",
-        f"--customize-hook=upload {clean} /etc/apt/apt.conf.d/docker-clean",
-        "--format=tar",
-        "bookworm",
-        part,
-    )
-    part.rename(BASE_TAR)
-
-
-def make_cuda_base():
-    """The base with the libraries that the cuda target takes from NVIDIA's image."""
-    folder = WORK / "cuda" / "usr" / "local" / "cuda" / "lib64"
-    shutil.rmtree(WORK / "cuda", ignore_errors=True)
-    folder.mkdir(parents=True)
-    real = sorted(pathlib.Path("/usr/local/cuda/lib64").glob("libnvrtc*.so*"))
-    kind = "this machine's NVRTC" if real else "an empty libnvrtc"
-    for library in real:
-        shutil.copy2(library, folder / library.name, follow_symlinks=False)
-    if not real:
-        make_empty(folder, ("libnvrtc.so.13", "libnvrtc-builtins.so.13"))
-    make_over_base(WORK / "cuda", "usr", CUDA_BASE)
-    return kind
-
-
-def make_rocm_base():
-    """The base with the names of the libraries that the rocm target takes from AMD's image."""
-    shutil.rmtree(WORK / "rocm", ignore_errors=True)
-    folder = WORK / "rocm" / "opt" / "rocm" / "lib"
-    folder.mkdir(parents=True)
-    make_empty(folder, ROCM_LIBRARIES)
-    make_over_base(WORK / "rocm", "opt", ROCM_BASE)
-
-
-def make_empty(folder, names):
-    """Libraries with a name and nothing in them."""
-    for name in names:
-        run("gcc", "-shared", f"-Wl,-soname,{name}", "-o", folder / name, "-x", "c", "/dev/null")
-
-
-def make_over_base(work, folder, tag):
-    recipe = work / "Dockerfile"
-    recipe.write_text(f"FROM {BASE}\nCOPY {folder} /{folder}\n")
-    run("buildah", "bud", "--pull-never", "-f", recipe, "-t", tag, work)
-
-
-def prepare():
-    if os.geteuid() != 0:
-        skip("needs root")
-    missing = [tool for tool in TOOLS if not shutil.which(tool)]
-    if missing:
-        skip(f"{', '.join(missing)} not installed (deploy/install-deps --container)")
-    remove_storage()
-    for name in ("tmp", "networks", "run", "storage"):
-        (WORK / name).mkdir(parents=True, exist_ok=True)
-    (WORK / "containers.conf").write_text(CONTAINERS_CONF.format(work=WORK))
-    (WORK / "storage.conf").write_text(STORAGE_CONF.format(work=WORK))
-    os.environ.update(
-        CONTAINERS_CONF=str(WORK / "containers.conf"),
-        CONTAINERS_STORAGE_CONF=str(WORK / "storage.conf"),
-        BUILDAH_ISOLATION="chroot",
-        LC_ALL="C.UTF-8",
-    )
-    try:
-        make_base()
-    except Failed as why:
-        skip(f"no base image can be made here: {why}")
-    # The probe has nothing of ours in it: when it fails, the machine cannot, and that is a skip.
-    say("importing the base image")
-    probe = run("podman", "import", BASE_TAR, BASE, check=False)
-    if probe.returncode == 0:
-        probe = run(
-            "podman", "run", "--rm", *HARDENED, "-p", "127.0.0.1::9", BASE, "true", check=False
-        )
-    if probe.returncode != 0:
-        skip(f"podman cannot run a container here: {probe.stderr.strip()[-400:]}")
-
-
-def remove_storage():
-    """Ends what runs and deletes everything but the base."""
-    if (WORK / "containers.conf").exists() and "CONTAINERS_CONF" in os.environ:
-        subprocess.run(
-            ["podman", "rm", "--all", "--force", "--time", "2"],
-            check=False,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=200,
-        )
-    for mount in sorted(mounts_below(WORK), reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=False)
-    for name in ("storage", "run", "tmp", "networks", "cuda", "rocm"):
-        shutil.rmtree(WORK / name, ignore_errors=True)
-
-
-def mounts_below(folder):
-    lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
-    return [line.split()[1] for line in lines if line.split()[1].startswith(f"{folder}/")]
-
-
-def build(target, *arguments):
-    say(f"building target {target}")
-    tag = f"localhost/voxeld:{target}"
-    run(
-        "buildah",
-        "bud",
-        "--pull-never",
-        "--network",
-        "host",
-        "--format",
-        "docker",
-        "--layers",
-        "--build-arg",
-        f"BASE={BASE}",
-        "--build-arg",
-        f"CUDA_BASE={CUDA_BASE}",
-        "--build-arg",
-        f"ROCM_BASE={ROCM_BASE}",
-        *arguments,
-        "--target",
-        target,
-        "-f",
-        "deploy/Dockerfile",
-        "-t",
-        tag,
-        ".",
-    )
-    return tag
+# What the CPU image may add to its base.
+ADDED_MB_MAX = 60
+# Of it, what Debian's own slim image lacks and our stand-in has: OpenSSL's libraries, for apt.
+OPENSSL = ("libssl.so.3", "libcrypto.so.3")
 
 
 def check_image(tag):
@@ -278,9 +67,41 @@ def check_image(tag):
     say(f"{tag}: {image['Size'] / 1e6:.0f} MB, user {config['User']}")
 
 
-def start(tag):
+def check_size(tag):
+    """Layer by layer, as deploy/README.md has it."""
+    layers = json.loads(run("podman", "history", "--format", "json", tag).stdout)
+    image, base = (
+        json.loads(run("podman", "image", "inspect", one).stdout)[0]["Size"] for one in (tag, BASE)
+    )
+    for layer in layers:
+        if layer["size"]:
+            say(f"layer of {layer['size'] / 1e6:6.1f} MB: {layer['CreatedBy'][:60]}")
+    folder = "/usr/lib/*-linux-gnu/"
+    listed = run(
+        "podman", "run", "--rm", "--entrypoint", "sh", BASE, "-c",
+        f"stat -L -c %s {' '.join(folder + name for name in OPENSSL)} 2>/dev/null", check=False,
+    ).stdout.split()
+    added = (image - base + sum(map(int, listed))) / 1e6
+    say(f"{tag} adds {added:.1f} MB to Debian's slim image")
+    expect(added <= ADDED_MB_MAX, f"{tag} adds {added:.0f} MB, expected {ADDED_MB_MAX} at most")
+
+
+def check_licences(tag):
+    """Each library is of a package whose licence and entry for scanners are there."""
+    listed = run(
+        "podman", "run", "--rm", "--entrypoint", "sh", tag, "-c",
+        "cd /var/lib/dpkg/status.d && for one in *; do test -s /usr/share/doc/$one/copyright &&"
+        ' grep -qx "Package: $one" $one && echo $one; done;'
+        " test -s /usr/share/doc/voxeld/LICENSE && echo voxeld; ls",
+    ).stdout.split()
+    named = {one for one in listed if listed.count(one) == 2}
+    expect({"libgrpc29", "libuv1"} <= named, f"{tag} has licences of {sorted(named)}")
+    expect(named | {"voxeld"} == set(listed), f"{tag} lacks licences: {sorted(listed)}")
+
+
+def start(tag, *options, name=None, healthy=True):
     """Starts the image as a careful operator would and waits until it says healthy."""
-    name = "voxeld-" + tag.rsplit(":", maxsplit=1)[-1]
+    name = name or "voxeld-" + tag.rsplit(":", maxsplit=1)[-1]
     run(
         "podman",
         "run",
@@ -288,12 +109,16 @@ def start(tag):
         "--name",
         name,
         *HARDENED,
+        *NO_SHELL,
+        *options,
         "-p",
         "127.0.0.1::8001",
         "-p",
         "127.0.0.1::8002",
         tag,
     )
+    if not healthy:
+        return name
     end = time.monotonic() + HEALTHY_SECONDS
     while run("podman", "healthcheck", "run", name, check=False).returncode != 0:
         if time.monotonic() > end:
@@ -311,8 +136,14 @@ def check_confined(name):
     expect(int(fields["Uid"].split()[0]) != 0, "the daemon runs as root")
     expect(int(fields["CapBnd"], 16) == 0, f"capabilities are left: {fields['CapBnd']}")
     expect(fields["NoNewPrivs"].strip() == "1", "new privileges are possible")
+    shell = run("podman", "exec", name, "sh", "-c", "true", check=False)
+    expect(shell.returncode != 0, "there is a shell after all")
     touched = run("podman", "exec", name, "touch", "/usr/x", check=False)
     expect(touched.returncode != 0, "the root file system is writable")
+
+
+def voxel_program():
+    return os.environ.get("VOXEL", TREE / "build" / "release" / "bin" / "voxel")
 
 
 def check_serves(name, grpc, http):
@@ -326,8 +157,7 @@ def check_serves(name, grpc, http):
     scan = TREE / "deploy" / "demo" / "scan.ply"
     out = WORK / "answer.npy"
     out.unlink(missing_ok=True)
-    voxel = os.environ.get("VOXEL", TREE / "build" / "release" / "bin" / "voxel")
-    answer = run(voxel, "infer", "--server", grpc, "--model", "normals", scan, "-o", out)
+    answer = run(voxel_program(), "infer", "--server", grpc, "--model", "normals", scan, "-o", out)
     expect(out.exists() and out.stat().st_size > 100000, f"the answer is small: {answer.stdout}")
     say(f"demo scan served: {out.stat().st_size} bytes of answer")
     with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as page:
@@ -345,22 +175,32 @@ def check_stops(name):
     run("podman", "rm", name)
 
 
-def check_compose():
-    """The compose file as a compose tool reads it; docker-compose 1 lists profiles always."""
-    tools = [
-        tool
-        for tool in (["docker-compose"], ["docker", "compose"])
-        if shutil.which(tool[0]) and run(*tool, "version", check=False).returncode == 0
-    ]
-    if not tools:
-        print("SKIPPED: compose.yaml not checked: no docker-compose and no docker compose here")
-        return
-    command = [*tools[0], "-f", "deploy/compose.yaml", "--profile", "cuda", "--profile", "rocm",
-               "config"]
-    run(*command)
-    named = set(run(*command, "--services").stdout.split())
-    expect(named == {"voxeld", "voxeld-cuda", "voxeld-rocm"}, f"compose names {sorted(named)}")
-    say("compose.yaml is valid")
+def check_private_models(tag):
+    """Weights of mode 0600: refused with a reason, and served to the user who owns them."""
+    folder = WORK / "private"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(TREE / "deploy" / "demo" / "repository", folder)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        os.chown(path, 4321, 4321)
+    mount = f"--volume={folder}:/models:ro"
+    name, _, _ = start(tag, mount, "--user=4321:4321", name="owner")
+    check_stops(name)
+    name = start(tag, mount, name="stranger", healthy=False)
+    code = int(run("podman", "wait", name).stdout)
+    said = run("podman", "logs", name)
+    expect(code == 1, f"a repository that cannot be read ends voxeld with {code}")
+    expect("ermission denied" in said.stdout + said.stderr, "the log does not say why")
+    run("podman", "rm", name)
+    say("weights of mode 0600 are served to their owner, and refused with a reason")
+
+
+def check_answers(grpc):
+    """Three requests to the demo model."""
+    scan, voxel = TREE / "deploy" / "demo" / "scan.ply", voxel_program()
+    for _ in range(3):
+        run(voxel, "infer", "--server", grpc, "--model", "normals", scan, "-o", WORK / "answer.npy")
+    return 3
 
 
 def check_rocm():
@@ -384,13 +224,16 @@ def check_rocm():
 def main():
     prepare()
     try:
-        check_compose()
         cpu = build("cpu")
         check_image(cpu)
+        check_size(cpu)
+        check_licences(cpu)
         name, grpc, http = start(cpu)
         check_confined(name)
         check_serves(name, grpc, http)
         check_stops(name)
+        check_private_models(cpu)
+        container_compose.check(check_answers)
         say(f"stand-in for the CUDA image: {make_cuda_base()}")
         cuda = build("cuda")
         check_image(cuda)

@@ -12,10 +12,11 @@ import urllib.request
 
 import pytest
 
+from balancer_load import MODEL, Load, homes
 from deployed import DEPLOY, run
-from haproxy_load import MODEL, Load, homes
-from haproxy_process import address, need, states
+from haproxy_process import need, states
 from model_files import ConvModel, random_grid
+from replica_process import address
 from voxeld_process import NO_HANGS, PATIENCE
 
 SCRIPT = DEPLOY / "haproxy" / "one-host"

@@ -22,6 +22,7 @@ from voxeld_process import PATIENCE, Daemon
 RULES = DEPLOY / "prometheus" / "voxeld.rules.yml"
 CASES = DEPLOY / "prometheus" / "voxeld.test.yml"
 GRAFANA = DEPLOY / "grafana"
+FIXED = ("prometheus.yml", "compose.yml")
 SEVERITIES = {"page", "ticket"}
 # NVML has these; the fake GPU of the tests, and AMD's driver, have not.
 OF_NVML = {
@@ -142,7 +143,7 @@ def test_alerts_name_what_is_there():
 
 def test_promtool_takes_the_configurations(tmp_path):
     promtool = need("promtool")
-    done = run(promtool, "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+    done = run(promtool, "check", "config", *(DEPLOY / "prometheus" / name for name in FIXED))
     assert done.returncode == 0, done.stdout + done.stderr
     said = without_discovery(DEPLOY / "prometheus" / "kubernetes.yml", ["127.0.0.1:1"], {})
     path = tmp_path / "prometheus.yml"

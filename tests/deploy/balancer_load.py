@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import tritonclient.grpc as triton
 
+import deployed  # its path has voxeld and voxeld_process; pylint: disable=unused-import
 from voxeld import Client, messages, wire
 from voxeld_process import PATIENCE
 

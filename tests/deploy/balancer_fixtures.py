@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands behind a load balancer in its test: pytest_plugins = ["balancer_fixtures"]."""
+
+import contextlib
+
+import pytest
+
+from balancer_load import MODEL
+from model_files import ConvModel, random_grid
+from replica_process import Replica, address
+
+GEOMETRIES = 40
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    path, model = tmp_path_factory.mktemp("repository"), ConvModel()
+    model.network.update(limits={"voxels_max": 10000}, warmup=[10])
+    model.write(path, MODEL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def grids():
+    """Sizes on both sides of the 64 rows that make a header."""
+    return [random_grid(seed, 20 + 7 * seed) for seed in range(GEOMETRIES)]
+
+
+@pytest.fixture(scope="module")
+def large_grids():
+    """Requests of 290 kB: more than a connection takes at once, less than a balancer keeps."""
+    return [random_grid(seed, 9000) for seed in range(6)]
+
+
+@pytest.fixture
+def replicas(repository, tmp_path):
+    """Two, one over TCP and one over a Unix socket.  Their grace is over at the second SIGTERM."""
+    flags = ("--grace-ms", "600000", "--drain-ms", "600000")
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(Replica(repository, tmp_path, name, where, *flags))
+            for name, where in (
+                ("a", address(21802)),
+                ("b", f"{address(21803)},unix:{tmp_path}/b.sock"),
+            )
+        ]
