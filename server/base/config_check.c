@@ -29,6 +29,8 @@ vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
          "client-shm-bytes", "--client-shm unix or local"},
         {config->said.kernel_cache_bytes, config->kernel_cache[0] != '\0',
          "kernel-cache-bytes", "a directory as --kernel-cache"},
+        {config->said.worker_seccomp, !config->in_process, "worker-seccomp",
+         "workers that are processes, that is, --no-in-process"},
         {config->said.repository_poll_ms, !strcmp(config->model_control, "poll"),
          "repository-poll-ms", "--model-control poll"},
     };

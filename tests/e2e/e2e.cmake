@@ -44,6 +44,7 @@ vx_e2e_test(NAME e2e_log_reader FILE tests/e2e/test_log_reader.py SECONDS 20 LAB
 vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py SECONDS 8)
 vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py SECONDS 20 LABELS long)
 vx_e2e_test(NAME e2e_room FILE tests/e2e/test_room.py SECONDS 12)
+vx_e2e_test(NAME e2e_confine FILE tests/e2e/test_confine.py SECONDS 12)
 vx_e2e_test(NAME e2e_service_manager FILE tests/e2e/test_service_manager.py SECONDS 8)
 # Cases on the CPU and on the fake GPU, over TCP and a Unix socket, with workers that restart: minutes under TSan.
 vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py SECONDS 12 BUSY LABELS long)

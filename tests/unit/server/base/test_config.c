@@ -193,6 +193,8 @@ static const struct {
     {{"--client-shm-bytes=1G", "--client-shm=unix"}, NULL},
     {{"--kernel-cache-bytes=1G", "--kernel-cache="},
      "--kernel-cache-bytes has no effect without a directory as --kernel-cache"},
+    {{"--worker-seccomp=on", "--in-process"}, "--worker-seccomp has no effect without"},
+    {{"--worker-seccomp=on"}, NULL},
     {{"--kernel-cache-bytes=1G"}, NULL}, /* it has one by default */
     {{"--load-model=caf\xc3\xa9", "--placement=caf\xc3\xa9=cpu"}, NULL},
     {{"--load-model=a,b\xff"}, "--load-model: expected names in UTF-8, got 'a,b?'"},
