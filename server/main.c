@@ -194,7 +194,7 @@ int main(int argc, char **argv)
 {
     const char *names[VX_COUNT(commands)];
     char nearest[VX_NEAREST_BYTES];
-    vx_engine_has_tools();
+    vx_engine_has_tools("voxeld");
     if (argc < 2) {
         vx_print_error("%s", usage);
         return 2;

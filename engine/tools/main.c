@@ -4,6 +4,6 @@
 /* voxeld-tools: the tools alone, for a machine that has a GPU but no gRPC. */
 int main(int argc, char **argv)
 {
-    vx_engine_has_tools();
+    vx_engine_has_tools("voxeld-tools");
     return vx_engine_tool(argc - 1, argv + 1);
 }
