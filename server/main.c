@@ -18,6 +18,7 @@
 #include "server/tools.h"
 #include "server/worker/worker.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -190,11 +191,10 @@ static const struct {
     {"probe", main_probe},         {"hiprtc", main_engine_tool},
 };
 
-int main(int argc, char **argv)
+static int main_run(int argc, char **argv)
 {
     const char *names[VX_COUNT(commands)];
     char nearest[VX_NEAREST_BYTES];
-    vx_engine_has_tools("voxeld");
     if (argc < 2) {
         vx_print_error("%s", usage);
         return 2;
@@ -214,4 +214,14 @@ int main(int argc, char **argv)
     vx_print_error("voxeld: unknown command \"%s\"%s\n\n%s", argv[1],
                    vx_nearest_text(argv[1], names, VX_COUNT(names), nearest), usage);
     return 2;
+}
+
+/* What a full disk has cut must not look like all of it. */
+int main(int argc, char **argv)
+{
+    vx_engine_has_tools("voxeld");
+    int code = main_run(argc, argv);
+    if (vx_print_end()) return code;
+    vx_print_error("voxeld: standard output could not be written: %s\n", strerror(errno));
+    return code ? code : 1;
 }

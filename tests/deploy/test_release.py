@@ -83,7 +83,7 @@ def test_two_builds_are_equal_byte_for_byte(release, tmp_path):
     """The other one is made of the commit alone, in another folder."""
     if succeed("git", "status", "--porcelain", cwd=ROOT):
         pytest.skip("the tree has changes that are not committed: its commit makes other programs")
-    other = tmp_path / "a longer path" / "other"
+    other = tmp_path / "a-longer-path" / "other"
     succeed("git", "clone", "--quiet", "--no-hardlinks", ROOT, other)
     (other / "build").mkdir()
     (other / "build" / "venv").symlink_to(ROOT / "build" / "venv")
