@@ -151,8 +151,9 @@ i32 vx_engine_numa_node(const struct vx_engine *engine);
 i32 vx_engine_devices(enum vx_device_kind kind, const char *driver, struct vx_why *why);
 
 /* Says, first in main, that this program hands its arguments to vx_engine_tool: the engine
- * may then start it as a child, for a compiler that must not run in this process. */
-void vx_engine_has_tools(void);
+ * may then start it as a child, for a compiler that must not run in this process.  `program`:
+ * its name, for the tools' help; static. */
+void vx_engine_has_tools(const char *program);
 /* Runs a tool that needs no server: compile, tune, bench, devices, record.  arguments[0] is the
  * tool's name.  Prints for people; returns the exit code: 0 done, 1 failed, 2 usage. */
 int vx_engine_tool(int count, char **arguments);

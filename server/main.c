@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "server/base/config.h"
 #include "server/base/host.h"
+#include "server/confine/confine.h"
 #include "server/devices/devices.h"
 #include "server/front/front.h"
 #include "server/front/room.h"
@@ -17,6 +18,7 @@
 #include "server/tools.h"
 #include "server/worker/worker.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,6 +110,14 @@ static bool main_has_room(const struct vx_config *config)
     return !st.fault;
 }
 
+/* NVIDIA's library makes missing device files with a setuid program when a worker opens its
+ * device; the worker's filter takes privileges from it after that. */
+static bool main_may_use_gpu(const struct vx_config *config)
+{
+    return strstr(config->device, "cuda") || strstr(config->device, "hip") ||
+           strstr(config->device, "auto");
+}
+
 static int main_serve(int count, char **arguments)
 {
     static struct vx_config config; /* outlives every thread */
@@ -119,6 +129,8 @@ static int main_serve(int count, char **arguments)
     }
     vx_host_heap_open();
     if (!main_configure(count, arguments, "front", &config)) return 2;
+    vx_confine_cores(config.core_dumps);
+    if (!main_may_use_gpu(&config)) vx_confine_privileges();
     struct vx_why why = {""};
     vx_status st = vx_config_check(&config, &why);
     if (st.fault) {
@@ -145,8 +157,10 @@ static int main_worker(int count, char **arguments)
         return 0;
     }
     if (!main_configure(count, arguments, "worker", &config)) return 2;
-    return vx_worker_run(&(struct vx_worker_start){
-        .config = &config, .channel = VX_WORKER_CHANNEL_FD, .arena = VX_WORKER_ARENA_FD});
+    return vx_worker_run(&(struct vx_worker_start){.config = &config,
+                                                   .channel = VX_WORKER_CHANNEL_FD,
+                                                   .arena = VX_WORKER_ARENA_FD,
+                                                   .is_process = true});
 }
 
 /* Started by the front, which must not load a GPU driver itself. */
@@ -180,11 +194,10 @@ static const struct {
     {"hiprtc", main_engine_tool},
 };
 
-int main(int argc, char **argv)
+static int main_run(int argc, char **argv)
 {
     const char *names[VX_COUNT(commands)];
     char nearest[VX_NEAREST_BYTES];
-    vx_engine_has_tools();
     if (argc < 2) {
         vx_print_error("%s", usage);
         return 2;
@@ -204,4 +217,14 @@ int main(int argc, char **argv)
     vx_print_error("voxeld: unknown command \"%s\"%s\n\n%s", argv[1],
                    vx_nearest_text(argv[1], names, VX_COUNT(names), nearest), usage);
     return 2;
+}
+
+/* What a full disk has cut must not look like all of it. */
+int main(int argc, char **argv)
+{
+    vx_engine_has_tools("voxeld");
+    int code = main_run(argc, argv);
+    if (vx_print_end()) return code;
+    vx_print_error("voxeld: standard output could not be written: %s\n", strerror(errno));
+    return code ? code : 1;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/commands.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +33,7 @@ static void print_usage(FILE *to)
             "127.0.0.1:8001 unless --server sets another address.\n");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         print_usage(stderr);
@@ -52,4 +54,15 @@ int main(int argc, char **argv)
     fprintf(stderr, "voxel: there is no command '%s'\n\n", argv[1]);
     print_usage(stderr);
     return CLI_USAGE;
+}
+
+/* What a full disk has cut must not look like all of it. */
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    bool was_good = !ferror(stdout);
+    if (!fflush(stdout) && was_good) return code;
+    fprintf(stderr, "voxel: standard output could not be written: %s\n",
+            was_good ? strerror(errno) : "an earlier line was lost");
+    return code == CLI_DONE ? CLI_USAGE : code;
 }

@@ -44,7 +44,7 @@ static const char usage[] =
     "                  not the request's\n"
     "  --layers        these layers alone; --outputs-only records none\n"
     "  --precision     in place of network.json's; GPUs only\n"
-    "  --device-bytes, --cache-bytes   as in voxeld serve\n"
+    "  --device-bytes, --cache-bytes   as in voxeld serve: 4G\n"
     "  --cache, --table   kernels and tuning results, as in voxeld bench\n"
     "\n"
     "Exit code: 0 recorded, 1 the network cannot be run, 2 wrong usage.\n";
@@ -119,10 +119,10 @@ static bool parse_numbers(struct tool *tool)
                               : tool->options.kind == VX_DEVICE_FAKE ? DEVICE_BYTES_FAKE
                                                                      : DEVICE_BYTES_GPU;
     if (!vx_flag_number("--threads", flags->threads, 0, VX_CPU_THREADS_MAX, &threads) ||
-        !vx_flag_number("--device-bytes", flags->device_bytes, BYTES_LEAST, BYTES_MOST,
-                        &device_bytes) ||
-        !vx_flag_number("--cache-bytes", flags->cache_bytes, BYTES_LEAST, BYTES_MOST,
-                        &cache_bytes))
+        !vx_flag_bytes("--device-bytes", flags->device_bytes, BYTES_LEAST, BYTES_MOST,
+                       &device_bytes) ||
+        !vx_flag_bytes("--cache-bytes", flags->cache_bytes, BYTES_LEAST, BYTES_MOST,
+                       &cache_bytes))
         return false;
     tool->options.threads = (i32)threads;
     tool->options.device_bytes = (size_t)device_bytes;

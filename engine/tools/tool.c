@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/gpu/jit/hiprtc.h"
 #include "engine/tools/tools.h"
+#include "engine/tools/workbench.h"
 
 #include <string.h>
 
@@ -30,8 +31,9 @@ static void print_tools(void (*print)(const char *format, ...))
         if (tools[i].what) print("  %-9s %s\n", tools[i].name, tools[i].what);
 }
 
-void vx_engine_has_tools(void)
+void vx_engine_has_tools(const char *program)
 {
+    vx_tool_program_set(program);
     vx_hiprtc_allow();
 }
 

@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/print.h"
 #include "engine/base/process/thread.h"
+#include "engine/base/text/quantity.h"
 #include "engine/base/text/typed.h"
 
 #include <errno.h>
@@ -16,10 +17,26 @@
 #define DEVICE_INDEX_MAX 63 /* devices of one machine */
 #define FLAGS_MAX        32 /* of one tool */
 
+static const char *program = "voxeld-tools";
+
+void vx_tool_program_set(const char *name)
+{
+    program = name;
+}
+
 bool vx_tool_help(int count, char **arguments, const char *usage)
 {
+    const char *rest = strstr(usage, "\n\n");
     if (!vx_help_asked(count, arguments)) return false;
-    vx_print("%s", usage);
+    VX_ASSERT(rest);
+    vx_print("%s ", program);
+    for (const char *line = usage; line < rest;) {
+        int length = (int)strcspn(line, "\n") + 1;
+        vx_print("%.*s", length, line);
+        line += length;
+        if (line < rest) vx_print("%*s", (int)strlen(program) + 1, "");
+    }
+    vx_print("%s", rest + 1);
     return true;
 }
 
@@ -62,6 +79,18 @@ bool vx_flag_number(const char *name, const char *text, i64 least, i64 most, i64
     }
     *number = value;
     return true;
+}
+
+bool vx_flag_bytes(const char *name, const char *text, i64 least, i64 most, i64 *bytes)
+{
+    char suffixes[VX_QUANTITY_SUFFIXES_BYTES];
+    if (vx_quantity_parse("bytes", text, bytes) && *bytes >= least && *bytes <= most)
+        return true;
+    vx_print_error("expected %s as a whole number of bytes from %lld to %lld%s, got "
+                   "\"%s\"\n",
+                   name, (long long)least, (long long)most,
+                   vx_quantity_suffixes("bytes", suffixes), text);
+    return false;
 }
 
 const char *vx_flag_word(const char *list, char word[64])

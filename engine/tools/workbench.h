@@ -23,13 +23,18 @@ struct vx_flag {
     const char *name;   /* "--runs" */
     const char **value; /* stays as it is when the flag is not given */
 };
-/* True if the arguments ask for help; prints it then. */
+/* What is typed in front of a tool's name; "voxeld-tools" until it is set. */
+void vx_tool_program_set(const char *program);
+/* True if the arguments ask for help; prints it then, with the program's name in front of the
+ * usage, which is the text's first paragraph. */
 bool vx_tool_help(int count, char **arguments, const char *usage);
 /* False if a flag is not in the list or has no value; the reason is printed. */
 bool vx_flags_parse(int count, char **arguments, const struct vx_flag *flags,
                     size_t flags_count);
 /* Parses a whole number in [least, most]; false if it is none, which is printed. */
 bool vx_flag_number(const char *name, const char *text, i64 least, i64 most, i64 *number);
+/* The same for bytes, as the settings of the server take them: "4G". */
+bool vx_flag_bytes(const char *name, const char *text, i64 least, i64 most, i64 *bytes);
 /* Copies the next word of a comma-separated list, cut to 63 bytes, to `word`; returns the
  * rest of the list, or NULL if there was no word. */
 const char *vx_flag_word(const char *list, char word[64]);

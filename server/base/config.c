@@ -5,6 +5,7 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/text/json.h"
+#include "engine/base/text/quantity.h"
 #include "engine/base/text/typed.h"
 
 #include <errno.h>
@@ -16,10 +17,9 @@
 
 #define NAME_BYTES_MAX                                                                   \
     48 /* of a setting: twice the longest; longer words are truncated in errors */
-#define WHERE_BYTES    160 /* "line L, column C: name" or "--name" */
-#define SHOWN_BYTES    64  /* of a value, in an error text */
-#define NEAREST_BYTES  (NAME_BYTES_MAX + 24)
-#define SUFFIXES_BYTES 64
+#define WHERE_BYTES   160 /* "line L, column C: name" or "--name" */
+#define SHOWN_BYTES   64  /* of a value, in an error text */
+#define NEAREST_BYTES (NAME_BYTES_MAX + 24)
 
 enum kind { KIND_GROUP, KIND_TEXT, KIND_I64, KIND_FLAG, KIND_ENUM };
 
@@ -48,27 +48,6 @@ static const struct setting settings[] = {
 #define VX_ENUM(name_, default_, choices_, help_)                                        \
     {KIND_ENUM, #name_, AT(name_), default_, 0, 0, 0, choices_, help_},
 #include "server/base/config.def"
-};
-
-/* Suffixes by unit; `times / over` turns the written number into the unit. */
-static const struct suffix {
-    const char *unit, *text;
-    i64 times, over;
-} suffixes[] = {
-    {"bytes", "K", INT64_C(1) << 10, 1},
-    {"bytes", "KiB", INT64_C(1) << 10, 1},
-    {"bytes", "M", INT64_C(1) << 20, 1},
-    {"bytes", "MiB", INT64_C(1) << 20, 1},
-    {"bytes", "G", INT64_C(1) << 30, 1},
-    {"bytes", "GiB", INT64_C(1) << 30, 1},
-    {"bytes", "T", INT64_C(1) << 40, 1},
-    {"bytes", "TiB", INT64_C(1) << 40, 1},
-    {"ms", "us", 1, 1000},
-    {"ms", "ms", 1, 1},
-    {"ms", "s", 1000, 1},
-    {"us", "us", 1, 1},
-    {"us", "ms", 1000, 1},
-    {"us", "s", 1000000, 1},
 };
 
 static char *text_of(struct vx_config *config, const struct setting *setting)
@@ -166,54 +145,20 @@ static const char *setting_nearest(const char *name, const struct place *place,
 
 /* ------- one value ------- */
 
-/* False when the text is not a whole number of the unit. */
-static bool number_parse(const struct setting *setting, const char *text, i64 *number)
-{
-    char *end;
-    errno = 0;
-    bool digits = (*text >= '0' && *text <= '9') || *text == '-';
-    i64 written = strtoll(text, &end, 10);
-    if (!digits || errno || end == text) return false;
-    *number = written;
-    if (!*end) return true;
-    for (size_t i = 0; i < VX_COUNT(suffixes); i++) {
-        const struct suffix *s = &suffixes[i];
-        if (strcmp(s->unit, setting->unit) || strcmp(s->text, end)) continue;
-        i64 product;
-        if (__builtin_mul_overflow(written, s->times, &product) || product % s->over)
-            return false;
-        *number = product / s->over;
-        return true;
-    }
-    return false;
-}
-
-/* ", with K, KiB, ... or no suffix": what may follow a number of the unit. */
-static const char *suffixes_text(const char *unit, char out[SUFFIXES_BYTES])
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < VX_COUNT(suffixes); i++)
-        if (!strcmp(suffixes[i].unit, unit))
-            used += (size_t)snprintf(out + used, SUFFIXES_BYTES - used, "%s%s",
-                                     used ? ", " : ", with ", suffixes[i].text);
-    if (used) snprintf(out + used, SUFFIXES_BYTES - used, " or no suffix");
-    return out;
-}
-
 static vx_status set_number(struct vx_config *config, const struct setting *setting,
                             const char *where, const char *value, struct vx_why *why)
 {
     i64 number = 0;
-    bool parsed = number_parse(setting, value, &number);
+    bool parsed = vx_quantity_parse(setting->unit, value, &number);
     char low[VX_CONFIG_NUMBER_BYTES], high[VX_CONFIG_NUMBER_BYTES];
-    char behind[SUFFIXES_BYTES];
+    char behind[VX_QUANTITY_SUFFIXES_BYTES];
     VX_ENSURE_WHY(parsed && number >= setting->min && number <= setting->max, why,
                   INVALID_ARGUMENT, "a setting's number is not what was expected",
                   "%s: expected a whole number of %s from %s to %s%s, got '%.*s'", where,
                   setting->unit, vx_config_number_text(setting->min, setting->unit, low),
                   vx_config_number_text(setting->max, setting->unit, high),
-                  parsed ? "" : suffixes_text(setting->unit, behind), SHOWN_BYTES, value);
+                  parsed ? "" : vx_quantity_suffixes(setting->unit, behind), SHOWN_BYTES,
+                  value);
     *number_of(config, setting) = number;
     return VX_OK;
 }

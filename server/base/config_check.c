@@ -39,6 +39,8 @@ vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
         {config->said.tls_client_crl && config->tls_client_crl[0],
          config->tls_client_ca[0] != '\0', "tls-client-crl",
          "authorities as --tls-client-ca"},
+        {config->said.worker_seccomp, !config->in_process, "worker-seccomp",
+         "workers that are processes, that is, --no-in-process"},
         {config->said.repository_poll_ms, !strcmp(config->model_control, "poll"),
          "repository-poll-ms", "--model-control poll"},
         {config->said.token_health, config->tokens[0] != '\0', "token-health",

@@ -68,11 +68,15 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
                           (int)getpid(), beyond);
     snprintf(beside, sizeof beside, "%s.new", config->ready_file);
     int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
-    bool written = fd >= 0 && write(fd, line, (size_t)length) == length;
-    if (fd >= 0 && close(fd)) written = false;
-    if (!written || rename(beside, config->ready_file))
-        VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
-               VX_LOG_TEXT("problem", "the file could not be written"));
+    ssize_t got = fd < 0 ? -1 : write(fd, line, (size_t)length);
+    int error = got < 0 ? errno : got < length ? ENOSPC : 0;
+    if (fd >= 0 && close(fd) && !error) error = errno;
+    if (!error && rename(beside, config->ready_file)) error = errno;
+    if (!error) return;
+    VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
+           VX_LOG_TEXT("problem", "the file could not be written"),
+           VX_LOG_TEXT("why", strerror(error)));
+    if (fd >= 0) (void)unlink(beside); /* else it is not ours */
 }
 
 vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *why)

@@ -3,6 +3,7 @@
 #include "server/ipc/foreign.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/process/cores.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -142,6 +143,7 @@ vx_status vx_foreign_map(int fd, u64 offset, u64 bytes, struct vx_why *why,
                     "%llu bytes of shared memory could not be mapped: %m",
                     (unsigned long long)bytes);
     }
+    vx_core_leave_out(begin, mapped);
     row->at = begin + lead;
     row->bytes = bytes;
     atomic_store(&row->broken, false);

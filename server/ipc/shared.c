@@ -6,6 +6,7 @@
 #include "engine/base/numa.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/process/cores.h"
 #include "engine/base/process/log.h"
 
 #include <fcntl.h>
@@ -65,6 +66,7 @@ static vx_status shared_map_file(struct vx_shared *shared, struct vx_why *why)
                   "the shared arena of %llu bytes could not be mapped: %m",
                   (unsigned long long)shared->bytes);
     shared->memory = memory;
+    vx_core_leave_out(memory, shared->bytes);
     return VX_OK;
 }
 

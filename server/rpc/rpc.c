@@ -394,9 +394,10 @@ static void close_library(void)
     if (status.fault)
         return; /* no memory for a thread: gRPC's threads end with the process */
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += CLOSE_LIBRARY_S;
-    if (pthread_timedjoin_np(thread, NULL, &until)) pthread_detach(thread);
+    if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until))
+        pthread_detach(thread);
 }
 
 void vx_rpc_close(struct vx_rpc **rpc)

@@ -7,6 +7,8 @@
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
 #include "engine/base/process/thread.h"
+#include "server/confine/confine.h"
+#include "server/devices/devices.h"
 #include "server/repository/repository.h"
 #include "server/worker/worker_device.h"
 #include "server/worker/worker_private.h"
@@ -135,12 +137,44 @@ static void device_on_running(void *context, i64 done, i64 total)
     vx_worker_say(worker, &message, sizeof message);
 }
 
+/* The channel for device_on_end, which a signal calls. */
+static const struct vx_worker *confined;
+
+static void device_on_end(int number, const char *name)
+{
+    static struct vx_message_ends message; /* the stack may be what was overwritten */
+    message.head.kind = VX_MESSAGE_ENDS;
+    vx_why_set(&message.why,
+               "seccomp: it made system call %d (%s), which a worker never makes", number,
+               name);
+    vx_worker_say(confined, &message.head, sizeof message);
+}
+
+/* From here on the process may only make the system calls that its device needs. */
+static vx_status device_confine(const struct vx_worker *worker, struct vx_why *why)
+{
+    const struct vx_config *config = worker->config;
+    struct vx_device device;
+    if (!worker->is_process || !strcmp(config->worker_seccomp, "off")) return VX_OK;
+    VX_TRY(vx_device_parse(config->device, why, &device));
+    struct vx_confine_options options = {VX_CONFINE_CUDA, device_on_end};
+    if (device.kind == VX_DEVICE_CPU) options.profile = VX_CONFINE_CPU;
+    if (device.kind == VX_DEVICE_HIP) options.profile = VX_CONFINE_HIP;
+    confined = worker;
+    vx_status st = vx_confine_calls(&options, why);
+    if (!st.fault || !strcmp(config->worker_seccomp, "on")) return st;
+    VX_LOG(WORKER_SECCOMP, VX_LOG_TEXT("device", config->device),
+           VX_LOG_TEXT("why", vx_status_text(st, why)));
+    return VX_OK;
+}
+
 static void device_open_and_serve(struct vx_worker *worker)
 {
     struct vx_why why = {""};
     const struct vx_progress running = {device_on_running, worker};
     vx_status st = vx_worker_device_open(worker->config, worker->shared, &running, &why,
                                          &worker->engine);
+    if (!st.fault) st = device_confine(worker, &why);
     if (st.fault) {
         vx_worker_say_end(worker, false, vx_status_text(st, &why));
         worker->exit_code = VX_WORKER_EXIT_NO_DEVICE;
@@ -189,6 +223,7 @@ int vx_worker_run(const struct vx_worker_start *start)
     VX_ASSERT(worker);
     worker->config = start->config;
     worker->channel = start->channel;
+    worker->is_process = start->is_process;
     worker->passed = -1;
     vx_foreign_guard();
     worker->wakeup = eventfd(0, EFD_CLOEXEC);

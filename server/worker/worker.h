@@ -25,8 +25,9 @@
 
 struct vx_worker_start {
     const struct vx_config *config; /* `device` is one device */
-    int channel; /* the worker's end; the caller closes it afterwards */
-    int arena;   /* closed by the worker */
+    int channel;     /* the worker's end; the caller closes it afterwards */
+    int arena;       /* closed by the worker */
+    bool is_process; /* of its own: worker_seccomp applies */
 };
 
 /* Runs until the front closes the channel; returns the exit code of the process. */

@@ -111,6 +111,7 @@ struct vx_worker_regions {
 struct vx_worker {
     const struct vx_config *config;
     int channel;
+    bool is_process;
     struct vx_shared *shared;
     struct vx_engine *engine;
     struct vx_model *models[VX_INSTANCES_MAX]; /* device thread's */

@@ -23,7 +23,7 @@
 
 /* The longest name of a flag, "--kernel-cache-bytes=", and the longest value. */
 #define ARGUMENT_BYTES (VX_CONFIG_TEXT_BYTES + 32)
-#define ARGUMENTS_MAX  22
+#define ARGUMENTS_MAX  23
 
 struct argument_list {
     i32 count;
@@ -80,6 +80,7 @@ static void process_arguments(const struct vx_launch *launch, struct argument_li
     argument_add(
         list, "--spin-us=%lld",
         (long long)(vx_host_spin_ns(config, vx_host_processors()) / VX_NS_PER_US));
+    argument_add(list, "--worker-seccomp=%s", config->worker_seccomp);
     argument_add(list, "--log-format=%s", config->log_format);
     argument_add(list, "--log-level=%s", config->log_level);
 }

@@ -10,6 +10,7 @@
 #include "server/base/timer.h"
 #include "server/devices/devices.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -176,10 +177,22 @@ static void worker_plan_restart(struct worker_process *process, i64 lived_ns)
     vx_timer_once(&process->timer, worker_on_timer, pause);
 }
 
+/* A worker whose memory is damaged may not be able to report the call that it made. */
+static void worker_explain_end(struct worker_process *process,
+                               const struct vx_worker_end *end)
+{
+    if (process->said_why) return;
+    process->info.problem.text[0] = '\0';
+    if (strcmp(end->how, "signal") != 0 || end->number != SIGSYS) return;
+    vx_why_set(&process->info.problem,
+               "seccomp: SIGSYS, as for a system call that a worker never makes");
+}
+
 static void worker_log_exit(const struct worker_process *process,
                             const struct vx_worker_end *end)
 {
     bool exited = !strcmp(end->how, "exit");
+    bool has_why = process->said_why || process->info.problem.text[0];
     const struct vx_log_field fields[] = {
         VX_LOG_I64("worker", process->index),
         VX_LOG_I64("pid", process->info.pid),
@@ -187,7 +200,7 @@ static void worker_log_exit(const struct worker_process *process,
         VX_LOG_I64(exited ? "status" : "signal", end->number),
         VX_LOG_TEXT("why", process->info.problem.text),
     };
-    vx_log_write(VX_EVENT_WORKER_EXIT, fields, process->said_why ? 5 : 4);
+    vx_log_write(VX_EVENT_WORKER_EXIT, fields, has_why ? 5 : 4);
 }
 
 /* The worker has no process any more, or one that does not die. */
@@ -223,7 +236,7 @@ static void worker_ended(struct worker_process *process)
     /* Messages that it sent before it died still count. */
     if (process->info.state != VX_WORKER_STOPPING) (void)vx_worker_listen(process);
     worker_leave(process);
-    if (!process->said_why) process->info.problem.text[0] = '\0';
+    worker_explain_end(process, &end);
     if (!workers->stopping) worker_log_exit(process, &end);
     if (was_thread && !workers->stopping) vx_process_end(end.number ? end.number : 1);
     worker_gone(process);

@@ -35,6 +35,8 @@ infer() { voxel infer --model "$1" /cloud.ply --quiet --timeout 100000 -o /tmp/a
 is() { [ "$(show "$1")" = "$2" ]; }
 status_has() { grep -qE "$1" "/proc/$(show MainPID)/status"; }
 served() { voxel models | grep -q "$1"; }
+filters_of() { sed -nE 's/^Seccomp_filters:[[:space:]]+//p' "/proc/$1/status"; }
+worker_has_more() { [ "$(filters_of "$(pgrep -P "$(show MainPID)")")" -gt "$(filters_of "$(show MainPID)")" ]; }
 another_life() { [ "$(show NRestarts)" -gt "$1" ] && is ActiveState active; }
 
 {
@@ -52,6 +54,7 @@ expect "runs as voxeld" status_has "^Uid:[[:space:]]$(id -u voxeld)[[:space:]]"
 expect "has no capability" status_has '^CapBnd:[[:space:]]0+$'
 expect "gets no privilege" status_has '^NoNewPrivs:[[:space:]]1'
 expect "has a filter of system calls" status_has '^Seccomp:[[:space:]]2'
+expect "its worker has a filter more" worker_has_more
 expect "no warning of its own" bash -c '! journalctl -q -u voxeld -o cat | grep -E "level=(warn|error)|lvl=(W|E)| (warn|error) "'
 journalctl -u voxeld -o cat | tail -n 40
 

@@ -253,11 +253,21 @@ def test_what_is_in_the_package(packages):
         "libgrpc29",
         "libuv1",
         "libprotobuf-c1",
+        "libseccomp2",
         "libpng16-16",
         "libopenblas0",
         "procps",
     ):
         assert library in needs, needs
+
+
+@pytest.mark.parametrize("program", ["voxeld", "voxel"])
+def test_the_programs_are_hardened(packages, program, tmp_path):
+    """Control flow is not asked for: Debian 12's own start code has no marks, so no program has."""
+    need("hardening-check")
+    succeed("dpkg-deb", "-x", packages["voxeld"], tmp_path)
+    done = run("hardening-check", "--nocfprotection", tmp_path / "usr" / "bin" / program)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_changelog_is_debian_s(files):

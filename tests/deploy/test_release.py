@@ -79,9 +79,22 @@ def test_the_parts_are_those_of_the_package(release):
     assert "libssl3" in names and "node-llhttp" in names
 
 
+def test_two_builds_are_equal_byte_for_byte(release, tmp_path):
+    """The other one is made of the commit alone, in another folder."""
+    if succeed("git", "status", "--porcelain", cwd=ROOT):
+        pytest.skip("the tree has changes that are not committed: its commit makes other programs")
+    other = tmp_path / "a-longer-path" / "other"
+    succeed("git", "clone", "--quiet", "--no-hardlinks", ROOT, other)
+    (other / "build").mkdir()
+    (other / "build" / "venv").symlink_to(ROOT / "build" / "venv")
+    succeed(other / "deploy" / "release", tmp_path / "out")
+    assert (tmp_path / "out" / "SHA256SUMS").read_text() == (release / "SHA256SUMS").read_text()
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
+        (["--maintainer", "nobody", "x"], "--maintainer: expected 'NAME <ADDRESS>'"),
         ([], "expected the folder"),
         (["--dirt", "x"], "unknown argument '--dirt'"),
         (["x", "y"], "expected one folder"),

@@ -27,7 +27,9 @@ def run(*words):
 def test_every_command_has_help(command, ask):
     done = run(VOXELD, command, ask)
     assert done.returncode == 0 and not done.stderr, done
-    assert command in done.stdout and len(done.stdout.splitlines()) >= 3, done.stdout
+    # A manual's page begins with it.
+    assert done.stdout.startswith(f"voxeld {command}"), done.stdout
+    assert len(done.stdout.splitlines()) >= 3, done.stdout
 
 
 @pytest.mark.parametrize("ask", ["--help", "-h"])
@@ -129,3 +131,14 @@ def test_the_tools_alone_explain_themselves_too():
         assert done.returncode == 0 and "devices" in done.stdout and not done.stderr
     done = run(TOOLS, "benhc")
     assert done.returncode == 2 and 'unknown tool "benhc"; the nearest is "bench"' in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--cache-bytes", "--device-bytes"])
+@pytest.mark.parametrize("size,known", [("4G", True), ("64MiB", True), ("4Q", False),
+                                        ("1.5G", False), ("12", False), ("-4G", False)])
+def test_record_takes_sizes_as_serve_does(tmp_path, flag, size, known):
+    """A size that is known comes as far as the model, which is not there."""
+    done = run(VOXELD, "record", tmp_path / "none", "--example", "e.npz", "-o", "r.npz", flag, size)
+    said = "network.json" if known else f"{flag} as a whole number of bytes from 1048576"
+    assert done.returncode == (1 if known else 2) and said in done.stderr, done
+    assert known or f'with K, KiB, M, MiB, G, GiB, T, TiB or no suffix, got "{size}"' in done.stderr

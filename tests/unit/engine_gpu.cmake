@@ -39,6 +39,7 @@ if(TARGET test_gpu_hip)
   set_target_properties(stub_hip_half PROPERTIES SKIP_BUILD_RPATH TRUE)
 endif()
 # On the GPU of this machine, if it has one.
+vx_unit_test(NAME test_gpu_absent LIBS engine SOURCES tests/support/model_files.c)
 vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
   SOURCES tests/support/jit_rig.c)
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/process/cores.h"
 #include "engine/cpu/geometry/geometry_parts.h"
 #include "engine/cpu/geometry/room.h"
 
@@ -39,6 +40,7 @@ vx_status vx_geometry_open(size_t cache_bytes, struct vx_why *why,
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the geometry cache cannot be reserved",
                     "cache_bytes: %zu bytes of address space cannot be reserved", bytes);
     }
+    vx_core_leave_out(range, bytes);
     made->range = range;
     made->bytes = bytes;
     vx_status status = vx_buddy_open(bytes, VX_GEOMETRY_UNIT_BYTES, &made->buddy);

@@ -5,6 +5,7 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
+#include "engine/base/process/cores.h"
 #include "engine/base/process/thread.h"
 #include "engine/cpu/device/cpu.h"
 #include "engine/cpu/run/exec_job.h"
@@ -28,6 +29,7 @@ vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu, struct vx_geometry_cach
     }
     /* Huge pages save page faults and TLB misses; a refusal does not matter. */
     (void)madvise(block, bytes, MADV_HUGEPAGE);
+    vx_core_leave_out(block, bytes);
     *made = (struct vx_exec){.magic = VX_EXEC_MAGIC,
                              .cpu = cpu,
                              .cache = cache,

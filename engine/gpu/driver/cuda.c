@@ -2,7 +2,11 @@
 #include "engine/gpu/driver/driver.h"
 #include "engine/gpu/driver/limits.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 /* CUfunction_attribute: MAX_DYNAMIC_SHARED_SIZE_BYTES. */
 #define FUNCTION_SHARED_MAX 8
@@ -56,6 +60,30 @@ static vx_status cuda_identify(const struct vx_driver *driver, int device, const
     return VX_OK;
 }
 
+/* The first of these that this user may not use; a driver that cannot says only a number. */
+static void cuda_absent(const struct vx_driver *driver, char *text, size_t bytes)
+{
+    static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
+    char path[256];
+    for (size_t i = 0; i < VX_COUNT(nodes); i++) {
+        (void)snprintf(path, sizeof path, "%s%s", driver->root, nodes[i]);
+        int file = open(path, O_RDWR | O_CLOEXEC);
+        const int error = errno;
+        if (file >= 0) {
+            close(file);
+            continue;
+        }
+        /* EPERM: a container or a unit does not let the device through. */
+        const bool forbidden = error == EACCES || error == EPERM;
+        (void)snprintf(text, bytes, "; %s: %s: %s", path, strerror(error),
+                       forbidden
+                           ? "expected a file that this user may read and write"
+                           : "expected NVIDIA's kernel driver and its device files, "
+                             "and in a container those");
+        return;
+    }
+}
+
 void vx_driver_cuda(struct vx_driver *driver)
 {
     driver->word = "CUDA";
@@ -66,4 +94,5 @@ void vx_driver_cuda(struct vx_driver *driver)
     driver->close = cuda_close;
     driver->shared_allow = cuda_shared_allow;
     driver->identify = cuda_identify;
+    driver->absent = cuda_absent;
 }

@@ -55,7 +55,8 @@ vx_status vx_gpu_answer_bad(struct vx_gpu *gpu, int code, enum vx_driver_call ca
 {
     struct vx_why said;
     char cause[VX_WHY_BYTES] = "";
-    bool none = code == VX_DRIVER_NO_DEVICE || code == VX_DRIVER_INVALID_DEVICE;
+    bool none = code == VX_DRIVER_NO_DEVICE || code == VX_DRIVER_INVALID_DEVICE ||
+                call == VX_CALL_init;
     if (none && gpu->driver.absent) gpu->driver.absent(&gpu->driver, cause, sizeof cause);
     vx_why_set(&said, "%s: %s: %s error %d (%s)%s",
                gpu->name[0] ? gpu->name : gpu->driver.word,

@@ -353,7 +353,7 @@ START_TEST(a_recording_has_every_layer_with_its_voxels)
                                  "--device",
                                  devices[_i % 2],
                                  "--device-bytes",
-                                 "67108864",
+                                 "64M",
                                  NULL};
     ck_assert_int_eq(record(words), 0);
     struct vx_npz_array down = read_array(out, "layer.down");

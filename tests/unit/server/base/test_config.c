@@ -193,6 +193,8 @@ static const struct {
     {{"--client-shm-bytes=1G", "--client-shm=unix"}, NULL},
     {{"--kernel-cache-bytes=1G", "--kernel-cache="},
      "--kernel-cache-bytes has no effect without a directory as --kernel-cache"},
+    {{"--worker-seccomp=on", "--in-process"}, "--worker-seccomp has no effect without"},
+    {{"--worker-seccomp=on"}, NULL},
     {{"--kernel-cache-bytes=1G"}, NULL}, /* it has one by default */
     {{"--otlp-ratio=1"}, "--otlp-ratio has no effect without --otlp-endpoint"},
     {{"--otlp-resource=a=b"}, "--otlp-resource has no effect without --otlp-endpoint"},
