@@ -17,8 +17,8 @@ if(VX_SERVER)
     SOURCES tests/unit/server/http/http_harness.c)
   vx_unit_test(NAME test_http_limits LIBS server
     SOURCES tests/unit/server/http/http_harness.c)
-  vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c LIBS server
+  vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c ROOMS server/govern LIBS base
     CORPUS tests/fuzz/corpus/h2 MAX_LEN 4096)
-  vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c LIBS server
+  vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c ROOMS server/http LIBS llhttp base
     CORPUS tests/fuzz/corpus/http MAX_LEN 16384)
 endif()
