@@ -12,6 +12,8 @@ vx_bench_program(NAME oracle LIBS engine SOURCES tests/oracle/oracle.c ${vx_orac
 vx_bench_program(NAME bits LIBS engine SOURCES tests/oracle/bits.c tests/oracle/rig.c
   tests/oracle/trial.c tests/oracle/clouds.c)
 if(NOT VX_FUZZ)
+  vx_leave_out(oracle oracle)
+  vx_leave_out(bits oracle)
   vx_script_test(NAME oracle_self LABELS oracle SECONDS 15 BUSY
     COMMAND $<TARGET_FILE:oracle> --size self)
   foreach(name oracle bits)
