@@ -40,8 +40,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """One for all tests, and with the oracle of `tests/run chips`, which has the same kernels of the
-    same compiler: one takes a second of a core."""
+    """One for all tests, and shared with the oracle of `tests/run chips`: a kernel takes a second
+    of a core to compile."""
     shared = os.environ.get("VX_KERNELS")
     return pathlib.Path(shared) if shared else tmp_path_factory.mktemp("kernels") / "cache"
 

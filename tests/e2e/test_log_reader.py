@@ -15,8 +15,9 @@ from voxeld_process import PATIENCE, Daemon
 
 COORDS = np.array([[0, 1, 2, 3]], dtype=np.int32)
 FEATS = np.ones((1, 4), dtype=np.float32)
-# A line of the access log is over 200 bytes, the log keeps 1 MB, a pipe 64 KB.
-REQUESTS = 6000
+# A line of the access log is over 500 bytes with this id, the log keeps 1 MB, a pipe 64 KB.
+ID = "i" * 200
+REQUESTS = 2500
 # For other signals a sanitizer has its own handlers.
 CRASHES = [signal.SIGABRT] if SANITIZED else [signal.SIGABRT, signal.SIGSEGV]
 LINE = re.compile(r"20\S+Z (debug|info|warn|error) [A-Z_]+ process=(front|worker)"
@@ -64,7 +65,7 @@ class Piped(Daemon):
 def infer(daemon, count):
     with Client(daemon.grpc) as client:
         for _ in range(count):
-            client.infer("conv", COORDS, FEATS, timeout=PATIENCE)
+            client.infer("conv", COORDS, FEATS, timeout=PATIENCE, id=ID)
 
 
 def total(daemon, metric):
@@ -112,6 +113,7 @@ def test_where_lines_are_missing_it_says_how_many(repository, tmp_path):
                                               daemon.log()))
         assert told == lost
         accesses = [line for line in lines if " ACCESS " in line]
+        assert all(len(line) > 500 and ID in line for line in accesses)
         assert len(accesses) + told == REQUESTS + 10
         assert " STOP " in lines[-1]  # reported where lines are missing, not at the end
         # Each thread's lines are in order; another thread's timestamp may be slightly older.
