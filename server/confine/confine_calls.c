@@ -84,15 +84,17 @@ struct building {
 };
 
 /* What sanitizers need beyond a worker, whatever its arguments. */
+static const char *const sanitizers[] = {
+    "clone",    "fork",    "vfork", "execve",   "ptrace",
+    "wait4",    "prctl",   "pipe",  "pipe2",    "dup2",
+    "open",     "openat",  "mmap",  "mprotect", "kill",
+    "getdents", "getppid", "ioctl", "tgkill",   "process_vm_readv",
+};
+
 bool vx_confine_is_sanitizers(const char *name)
 {
-    static const char *const names[] = {
-        "clone", "fork",     "vfork", "execve", "ptrace", "wait4",
-        "prctl", "pipe",     "pipe2", "dup2",   "open",   "openat",
-        "mmap",  "mprotect", "kill",  "ioctl",  "tgkill", "process_vm_readv",
-    };
-    for (size_t i = 0; IS_SANITIZED && i < VX_COUNT(names); i++)
-        if (!strcmp(names[i], name)) return true;
+    for (size_t i = 0; IS_SANITIZED && i < VX_COUNT(sanitizers); i++)
+        if (!strcmp(sanitizers[i], name)) return true;
     return false;
 }
 
@@ -200,13 +202,22 @@ static void add_calls(struct building *it)
         case END: add(it, SCMP_ACT_TRAP, calls[i].name); break;
         case SOME: break; /* below */
         }
-        if (vx_confine_is_sanitizers(calls[i].name) && it->otherwise != SCMP_ACT_ALLOW)
-            (void)seccomp_rule_add(it->filter, SCMP_ACT_ALLOW, numbers[i], 0);
     }
     some_clone(it);
     some_signals(it);
     some_programs(it);
     some_of_cpu(it);
+}
+
+/* In a sanitizer's build: see vx_confine_is_sanitizers. */
+static void add_sanitizers(struct building *it)
+{
+    if (it->otherwise == SCMP_ACT_ALLOW) return;
+    for (size_t i = 0; IS_SANITIZED && i < VX_COUNT(sanitizers); i++) {
+        int number = seccomp_syscall_resolve_name(sanitizers[i]);
+        if (number != __NR_SCMP_ERROR)
+            (void)seccomp_rule_add(it->filter, SCMP_ACT_ALLOW, number, 0);
+    }
 }
 
 static void keep(struct building *it, int result)
@@ -239,6 +250,7 @@ vx_status vx_confine_calls(const struct vx_confine_options *options, struct vx_w
     (void)backtrace(&frame, 1);
     end_prepare(options->on_end);
     add_calls(&it);
+    add_sanitizers(&it);
     load(&it);
     seccomp_release(it.filter);
     VX_ENSURE_WHY(
