@@ -257,29 +257,6 @@ static void front_look(void *context)
     vx_scanner_look(&front->scanner);
 }
 
-/* ------- the admin pages ------- */
-
-static void front_on_http(void *context, const struct vx_http_request *request,
-                          struct vx_http_reply *reply)
-{
-    struct vx_front *front = context;
-    if (vx_front_refuses_page(front, request, reply)) return;
-    const struct vx_admin admin = {
-        .metrics = front->metrics,
-        .registry = front->registry,
-        .sched = front->sched,
-        .rpc = front->rpc,
-        .workers = front->workers,
-        .shared = front->shared,
-        .regions = front->regions,
-        .access = front->access,
-        .exporter = front->exporter,
-        .problem = vx_models_problem(front->models),
-        .ready = vx_front_is_ready(front),
-    };
-    vx_admin_answer(&admin, request, reply);
-}
-
 /* ------- start ------- */
 
 static i32 front_admin_connections(const struct vx_front *front)
@@ -444,7 +421,7 @@ static vx_status front_open(struct vx_front *front, struct vx_why *why)
     VX_TRY(vx_http_open(
         &(struct vx_http_options){.loop = &front->loop,
                                   .address = front->config->http,
-                                  .handler = front_on_http,
+                                  .handler = vx_front_on_http,
                                   .context = front,
                                   .connections_max = front_admin_connections(front)},
         why, &front->http));

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/clock.h"
 #include "engine/base/utf8.h"
+#include "server/admin/admin.h"
 #include "server/control/control.h"
 
 void vx_front_note_failure(struct vx_front *front, const struct vx_rpc_refusal *refusal)
@@ -57,4 +58,25 @@ void vx_front_answer(struct vx_front *front, i64 most_ns)
         front_answer_control(front, call);
         if (vx_clock_ns() - begin_ns >= most_ns) break;
     }
+}
+
+void vx_front_on_http(void *context, const struct vx_http_request *request,
+                      struct vx_http_reply *reply)
+{
+    struct vx_front *front = context;
+    if (vx_front_refuses_page(front, request, reply)) return;
+    const struct vx_admin admin = {
+        .metrics = front->metrics,
+        .registry = front->registry,
+        .sched = front->sched,
+        .rpc = front->rpc,
+        .workers = front->workers,
+        .shared = front->shared,
+        .regions = front->regions,
+        .access = front->access,
+        .exporter = front->exporter,
+        .problem = vx_models_problem(front->models),
+        .ready = vx_front_is_ready(front),
+    };
+    vx_admin_answer(&admin, request, reply);
 }

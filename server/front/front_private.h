@@ -96,6 +96,10 @@ void vx_front_announce(struct vx_front *front);
  * the manager's sockets are listened to. */
 void vx_front_tell_manager(struct vx_front *front);
 
+/* front_answer.c: a page of the admin port; the context is the front. */
+void vx_front_on_http(void *context, const struct vx_http_request *request,
+                      struct vx_http_reply *reply);
+
 /* front_access.c */
 /* Opens front->access if a setting asks for it, and reads the file of tokens. */
 VX_MUST_USE vx_status vx_front_open_access(struct vx_front *front, struct vx_why *why);

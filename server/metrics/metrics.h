@@ -157,7 +157,7 @@ struct vx_metrics_sources {
     i64 queued_voxels;
     u64 arena_bytes, arena_bytes_used;
     struct vx_regions *regions; /* NULL: shared memory of clients is not served */
-    struct vx_access *access;               /* NULL: no tokens and no limits */
+    struct vx_access *access;   /* NULL: no tokens and no limits */
     const struct vx_exporter_counts *spans; /* NULL: there is no collector */
     const char *problem;                    /* with the repository; NULL, "" = none */
     bool ready;

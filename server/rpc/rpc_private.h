@@ -11,15 +11,11 @@
  *   rpc_accept.c   connections: who is at the other end, and when they end
  *   rpc_window.c   the descriptor numbers by which gRPC names connections
  *   rpc_govern.c   what each connection may cost; rpc_intercept.c, h2_meter.c
- *   rpc_cut.c      counts and logs the connections that we closed
- *   rpc_memory.c   gRPC's heap
- *   rpc_pool.c     records, lent slots
- *   rpc_share.c    what connections share: calls, streams, the receive queue
+ *   rpc_cut.c      counts and logs the connections that we closed; rpc_memory.c, gRPC's heap
+ *   rpc_pool.c     records, lent slots; rpc_share.c, what connections share
  *   rpc_call.c     from arrival to the loop; rpc_metadata.c, what its headers ask for
- *   rpc_reply.c    from the loop to the wire
- *   rpc_send.c     threads that write answers to sockets
- *   rpc_stream.c   ModelStreamInfer: the queue of a stream's requests
- *   rpc_slow.c     clients that are too slow
+ *   rpc_reply.c    from the loop to the wire; rpc_send.c, threads that write to sockets
+ *   rpc_stream.c   a stream's queue of requests; rpc_slow.c, clients that are too slow
  *
  * Life of a record, by `owner`:
  *   POOL     -> RPC       vx_rpc_call_arm         given to gRPC to fill

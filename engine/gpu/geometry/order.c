@@ -5,11 +5,6 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/map_parts.h"
 #include "kernels/05_mask_order.h"
-#include "kernels/08_pair_list.h"
-
-_Static_assert(VX_PAIRS_OFFSETS == (VX_KERNEL_OFFSETS_MAX + 3) / 4 * 4 &&
-                   VX_CONV_OFFSETS == VX_PAIRS_OFFSETS,
-               "shared memory has room for every offset of the largest kernel");
 
 /* The fewest rows with lists of tiles: 64 of the larger ones. */
 #define TILES_ROWS_MIN 16384
@@ -467,52 +462,11 @@ vx_status vx_gpu_orders_build(const struct vx_gpu_queue *queue,
     return VX_OK;
 }
 
-size_t vx_gpu_pairs_scratch_bytes(i64 n, i32 v)
-{
-    struct order_layout layout = {0};
-    layout_take(&layout, divided_up(n, VX_PAIRS_TILE) * v);
-    layout_take(&layout, v);
-    return layout.bytes;
-}
-
-vx_status vx_gpu_pairs_build(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
-                             const struct vx_gpu_order_want *want,
-                             const struct vx_gpu_pairs *pairs, struct vx_why *why)
-{
-    order_want_check(want);
-    struct order_stream to = {set, stream, why};
-    struct order_layout layout = {.tiles = divided_up(want->n, VX_PAIRS_TILE)};
-    layout.counts = layout_take(&layout, layout.tiles * want->v);
-    layout.totals = layout_take(&layout, want->v);
-    u32 *totals = scratch_at(pairs->scratch, layout.totals);
-    struct vx_pair_list_args args = {
-        .n = want->n,
-        .tiles = layout.tiles,
-        .v = want->v,
-        .nbr_stride = vx_nbr_stride(want->v),
-        .nbr = pairs->nbr,
-        .counts = scratch_at(pairs->scratch, layout.counts),
-        .totals = totals,
-        .starts = pairs->starts,
-        .in_rows = pairs->in_rows,
-        .places = pairs->places,
-    };
-    VX_TRY(order_launch(&to, "pairs_count", &args));
-    VX_TRY(scan_launch(&to, want->v, layout.tiles, args.counts, totals));
-    return order_launch(&to, "pairs_write", &args);
-}
-
 i32 vx_gpu_order_kernels(struct vx_jit_wanted *wanted, i32 room)
 {
     static const char *const names[] = {
         "order_small",        "order_count",       "count_scan",       "order_scatter",
         "order_blocks",       "order_small_many",  "order_count_many", "order_scan_many",
         "order_scatter_many", "order_blocks_many", "order_tiles"};
-    return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
-}
-
-i32 vx_gpu_pairs_kernels(struct vx_jit_wanted *wanted, i32 room)
-{
-    static const char *const names[] = {"pairs_count", "count_scan", "pairs_write"};
     return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
 }

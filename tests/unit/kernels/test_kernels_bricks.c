@@ -2,6 +2,8 @@
 #include "engine/base/process/check.h"
 #include "kernels/03_brick_index.h"
 #include "kernels/03_brick_map.h"
+#include "kernels/05_mask_order.h"
+#include "kernels/kernel.h"
 #include "tests/support/kernel_cloud.h"
 
 #include <check.h>
@@ -160,6 +162,30 @@ START_TEST(test_faults)
 }
 END_TEST
 
+/* The map in the order of the rows: three rows of two offsets, a stride of 4. */
+START_TEST(test_neighbours_by_hand)
+{
+    static const u32 masks[] = {3, 1, 2};
+    static const i32 nbr[] = {10, 11, 0, 0, 20, -1, 0, 0, -1, 31, 0, 0};
+    static const i32 order[] = {1, 0, 2}, expected[] = {20, 10, -1, -1, 11, 31};
+    i32 neighbours[6];
+    u32 blocks[1];
+    const struct vx_mask_order_args args = {.n = 3,
+                                            .words = 1,
+                                            .bits = 2,
+                                            .groups = 1,
+                                            .masks = masks,
+                                            .rows_in = order,
+                                            .block_masks = blocks,
+                                            .nbr_stride = 4,
+                                            .nbr = nbr,
+                                            .neighbours = neighbours};
+    vx_kernel_find("order_blocks")->ref(&args, VX_NUMBER_F32);
+    ck_assert(!memcmp(neighbours, expected, sizeof expected));
+    ck_assert_uint_eq(blocks[0], 3);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernels_bricks");
@@ -167,6 +193,7 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, test_bricks, 0, CLOUDS);
     tcase_add_loop_test(cases, test_faults, 0, 4);
+    tcase_add_test(cases, test_neighbours_by_hand);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

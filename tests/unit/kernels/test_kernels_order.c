@@ -360,30 +360,6 @@ START_TEST(test_scan_by_hand)
 }
 END_TEST
 
-/* The map in the order of the rows: three rows of two offsets, a stride of 4. */
-START_TEST(test_neighbours_by_hand)
-{
-    static const u32 masks[] = {3, 1, 2};
-    static const i32 nbr[] = {10, 11, 0, 0, 20, -1, 0, 0, -1, 31, 0, 0};
-    static const i32 order[] = {1, 0, 2}, expected[] = {20, 10, -1, -1, 11, 31};
-    i32 neighbours[6];
-    u32 blocks[1];
-    const struct vx_mask_order_args args = {.n = 3,
-                                            .words = 1,
-                                            .bits = 2,
-                                            .groups = 1,
-                                            .masks = masks,
-                                            .rows_in = order,
-                                            .block_masks = blocks,
-                                            .nbr_stride = 4,
-                                            .nbr = nbr,
-                                            .neighbours = neighbours};
-    run("order_blocks", &args);
-    ck_assert(!memcmp(neighbours, expected, sizeof expected));
-    ck_assert_uint_eq(blocks[0], 3);
-}
-END_TEST
-
 /* --- tiles by work --- */
 
 /* 300 rows in blocks of 32: tiles of 128 rows have 4, 4 and 2 blocks, tiles of 256 have 8
@@ -495,7 +471,6 @@ int main(void)
     tcase_add_test(cases, test_gray_by_hand);
     tcase_add_loop_test(cases, test_large, 0, VX_COUNT(large_shapes));
     tcase_add_test(cases, test_scan_by_hand);
-    tcase_add_test(cases, test_neighbours_by_hand);
     tcase_add_test(cases, test_tiles_by_hand);
     tcase_add_test(cases, test_weight_tile);
     tcase_add_loop_test(cases, test_pairs, 0, 7);
