@@ -30,7 +30,8 @@ vx_e2e_test(NAME e2e_tritonclient_memory FILE tests/e2e/test_tritonclient_memory
 # With label bench or words the sanitizers, which have nothing new to say, leave it out.
 vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py SECONDS 30 BUSY LABELS bench)
 vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py SECONDS 8)
-vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12)
+# Not under TSan: diff has one thread, and test_record runs what `record` does on the threads of the CPU device.
+vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12 LABELS long)
 vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 LABELS words)
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_levels FILE tests/e2e/test_levels.py SECONDS 12)
