@@ -17,7 +17,7 @@ if(VX_SERVER)
   vx_unit_test(NAME test_metrics_tokens LIBS server)
   vx_unit_test(NAME test_access_limit LIBS server)
   vx_unit_test(NAME test_access_table LIBS server)
-  vx_fuzz_target(NAME fuzz_access SOURCES tests/fuzz/fuzz_access.c ROOMS server/access LIBS base PkgConfig::OPENSSL
+  vx_fuzz_target(NAME fuzz_access SOURCES tests/fuzz/fuzz_access.c ROOMS server/access LIBS base ssl crypto
     CORPUS tests/fuzz/corpus/access)
   vx_unit_test(NAME test_timer LIBS server)
   vx_unit_test(NAME test_http LIBS server
@@ -33,7 +33,7 @@ if(VX_SERVER)
   vx_unit_test(NAME test_trace_text LIBS server)
   vx_fuzz_target(NAME fuzz_trace SOURCES tests/fuzz/fuzz_trace.c ROOMS server/trace LIBS proto base
     CORPUS tests/fuzz/corpus/trace MAX_LEN 4096)
-  vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c ROOMS server/govern server/tls LIBS base PkgConfig::OPENSSL
+  vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c ROOMS server/govern LIBS base ssl crypto
     CORPUS tests/fuzz/corpus/h2 MAX_LEN 4096)
   vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c ROOMS server/http LIBS llhttp base
     CORPUS tests/fuzz/corpus/http MAX_LEN 16384)
