@@ -24,7 +24,7 @@ struct vx_flag {
     const char **value; /* stays as it is when the flag is not given */
 };
 /* What is typed in front of a tool's name; "voxeld-tools" until it is set. */
-void vx_tool_program_set(const char *program);
+void vx_tool_program_set(const char *name);
 /* True if the arguments ask for help; prints it then, with the program's name in front of the
  * usage, which is the text's first paragraph. */
 bool vx_tool_help(int count, char **arguments, const char *usage);

@@ -59,7 +59,12 @@ static void end_on_signal(int number, siginfo_t *info, void *context)
         if (numbers[i] == info->si_syscall) name = calls[i].name;
     /* Anyone may send the signal; only the filter's names a call. */
     if (end_told && info->si_code == SYS_SECCOMP) end_told(info->si_syscall, name);
-    /* SA_RESETHAND has made the default of it, SA_NODEFER lets it through. */
+    /* SA_RESETHAND has made the default of it.  SA_NODEFER lets it through, except under
+     * ThreadSanitizer, which blocks all signals in a handler. */
+    sigset_t own;
+    sigemptyset(&own);
+    sigaddset(&own, number);
+    (void)pthread_sigmask(SIG_UNBLOCK, &own, NULL);
     VX_ASSERT(raise(number)); /* does not return, unless it fails */
 }
 

@@ -393,11 +393,16 @@ static void close_library(void)
     vx_status status = vx_thread_open(&thread, VX_ROLE_RPC, shutdown_run, NULL);
     if (status.fault)
         return; /* no memory for a thread: gRPC's threads end with the process */
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += CLOSE_LIBRARY_S;
-    if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until))
-        pthread_detach(thread);
+    /* Not pthread_timedjoin_np, which waits by the time of day. */
+    const struct timespec pause = {.tv_nsec = VX_NS_PER_MS};
+    i64 limit_ns = vx_clock_ns() + CLOSE_LIBRARY_S * VX_NS_PER_S;
+    while (pthread_tryjoin_np(thread, NULL)) {
+        if (vx_clock_ns() >= limit_ns) {
+            pthread_detach(thread);
+            return;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 void vx_rpc_close(struct vx_rpc **rpc)

@@ -39,6 +39,7 @@ static __attribute__((constructor)) void begin(void)
     close(file);
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     if (!real_clock_gettime) begin();
@@ -48,6 +49,7 @@ int clock_gettime(clockid_t clock, struct timespec *now)
     return result;
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 int gettimeofday(struct timeval *restrict now, void *restrict zone)
 {
     struct timespec fine;
@@ -58,6 +60,7 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone)
     return 0;
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 time_t time(time_t *out)
 {
     struct timespec now;
@@ -67,6 +70,7 @@ time_t time(time_t *out)
 }
 
 /* gRPC's locks wait by this. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 long syscall(long number, ...)
 {
     long a[6];
