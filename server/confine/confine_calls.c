@@ -158,11 +158,11 @@ static void some_signals(struct building *it)
     const bool hip = it->profile == VX_CONFINE_HIP;
     /* The handler stays.  To a child that is about to become a compiler it is a success. */
     add_if(it, SCMP_ACT_ERRNO(hip ? 0 : EPERM), "rt_sigaction",
-           SCMP_A0_32(SCMP_CMP_EQ, SIGSYS));
-    add_if(it, SCMP_ACT_ALLOW, "rt_sigaction", SCMP_A0_32(SCMP_CMP_NE, SIGSYS));
+           SCMP_A0_32(SCMP_CMP_EQ, SIGSYS, 0));
+    add_if(it, SCMP_ACT_ALLOW, "rt_sigaction", SCMP_A0_32(SCMP_CMP_NE, SIGSYS, 0));
     if (hip) return; /* it ends a compiler that hangs */
-    add_if(it, SCMP_ACT_ALLOW, "tgkill", SCMP_A0_32(SCMP_CMP_EQ, self));
-    add_if(it, SCMP_ACT_ERRNO(EPERM), "tgkill", SCMP_A0_32(SCMP_CMP_NE, self));
+    add_if(it, SCMP_ACT_ALLOW, "tgkill", SCMP_A0_32(SCMP_CMP_EQ, self, 0));
+    add_if(it, SCMP_ACT_ERRNO(EPERM), "tgkill", SCMP_A0_32(SCMP_CMP_NE, self, 0));
     add(it, SCMP_ACT_ERRNO(EPERM), "kill");
 }
 
@@ -188,8 +188,8 @@ static void some_of_cpu(struct building *it)
     add_flags(it, "mmap", 2, code, VX_COUNT(code));
     add_flags(it, "mprotect", 2, code, VX_COUNT(code));
     add(it, SCMP_ACT_ERRNO(ENOTTY), "ioctl");
-    add_if(it, SCMP_ACT_ALLOW, "prlimit64", SCMP_A2_64(SCMP_CMP_EQ, 0));
-    add_if(it, SCMP_ACT_ERRNO(EPERM), "prlimit64", SCMP_A2_64(SCMP_CMP_NE, 0));
+    add_if(it, SCMP_ACT_ALLOW, "prlimit64", SCMP_A2_64(SCMP_CMP_EQ, 0, 0));
+    add_if(it, SCMP_ACT_ERRNO(EPERM), "prlimit64", SCMP_A2_64(SCMP_CMP_NE, 0, 0));
     for (size_t i = 0; i < VX_COUNT(asked); i++)
         add_if(it, SCMP_ACT_ALLOW, "prctl",
                SCMP_A0_32(SCMP_CMP_EQ, (scmp_datum_t)asked[i]));

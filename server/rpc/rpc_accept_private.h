@@ -57,7 +57,7 @@ struct vx_rpc_accept {
 
 /* rpc_accept.c */
 /* Wakes the accept thread.  Any thread. */
-void vx_rpc_accept_wake(void *accept);
+void vx_rpc_accept_wake(void *context);
 void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
 /* Its preface has come. */
 void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);

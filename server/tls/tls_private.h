@@ -134,7 +134,7 @@ void vx_tls_subject_text(const X509_NAME *from, char text[VX_TLS_NAME_BYTES]);
 void vx_tls_context_log(const struct vx_tls_context *context, i64 now_s);
 
 /* tls_watch.c */
-void vx_tls_watch_run(void *tls);
+void vx_tls_watch_run(void *context);
 /* Notes the files as they are now.  Before they are read. */
 void vx_tls_watch_note(struct vx_tls *tls);
 
