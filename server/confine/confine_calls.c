@@ -192,7 +192,7 @@ static void some_of_cpu(struct building *it)
     add_if(it, SCMP_ACT_ERRNO(EPERM), "prlimit64", SCMP_A2_64(SCMP_CMP_NE, 0, 0));
     for (size_t i = 0; i < VX_COUNT(asked); i++)
         add_if(it, SCMP_ACT_ALLOW, "prctl",
-               SCMP_A0_32(SCMP_CMP_EQ, (scmp_datum_t)asked[i]));
+               SCMP_A0_32(SCMP_CMP_EQ, (scmp_datum_t)asked[i], 0));
 }
 
 /* ------- the filter ------- */
