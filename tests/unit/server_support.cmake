@@ -31,7 +31,8 @@ if(VX_SERVER)
   vx_unit_test(NAME test_record_ring LIBS server)
   vx_unit_test(NAME test_span_pack LIBS server)
   vx_unit_test(NAME test_trace_text LIBS server)
-  vx_fuzz_target(NAME fuzz_trace SOURCES tests/fuzz/fuzz_trace.c ROOMS server/trace LIBS proto base
+  vx_fuzz_target(NAME fuzz_trace SOURCES tests/fuzz/fuzz_trace.c ROOMS server/trace server/metrics
+    LIBS proto llhttp base
     CORPUS tests/fuzz/corpus/trace MAX_LEN 4096)
   vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c ROOMS server/govern LIBS base ssl crypto
     CORPUS tests/fuzz/corpus/h2 MAX_LEN 4096)
