@@ -201,7 +201,8 @@ START_TEST(tensors_lie_apart_on_lines)
         i64 n = sizes[i], padded = (n + 15) / 16 * 16;
         ck_assert_int_eq((i64)vx_plan_bytes(plan, &n), padded * 24 * 4);
         for (i32 tensor = 0; tensor < plan->tensors_count; tensor++)
-            ck_assert_int_eq((i64)(vx_plan_tensor_offset(plan, tensor, &n) % 64), 0);
+            if (!plan->parts[tensor].whole)
+                ck_assert_int_eq((i64)(vx_plan_tensor_offset(plan, tensor, &n) % 64), 0);
         i64 fits = vx_plan_voxels_max(plan, vx_plan_bytes(plan, &n));
         ck_assert_int_eq(fits, padded < VX_VOXELS_MAX ? padded : VX_VOXELS_MAX);
         ck_assert_int_lt(vx_plan_voxels_max(plan, vx_plan_bytes(plan, &n) - 1), padded);
