@@ -96,6 +96,20 @@ static uint32_t key_word(const struct vx_mask_order_args *args, int32_t group,
     return found;
 }
 
+/* The row that a pass before this one left at a place.  The oracle breaks those passes to see
+ * whether anybody notices, and then a row may be anything: row 0 keeps us in memory. */
+static int64_t row_in(const int32_t *rows, const struct vx_mask_order_args *args,
+                      int32_t group, int64_t place)
+{
+    const int64_t row = rows ? rows[group * args->n + place] : place;
+    return row >= 0 && row < args->n ? row : 0;
+}
+
+static int64_t row_at(const struct vx_mask_order_args *args, int32_t group, int64_t place)
+{
+    return row_in(args->rows_in, args, group, place);
+}
+
 static void block_masks_of(const struct vx_mask_order_args *args, const int32_t *order)
 {
     int64_t blocks = vx_mask_blocks(args->n);
@@ -106,7 +120,7 @@ static void block_masks_of(const struct vx_mask_order_args *args, const int32_t 
             uint32_t kept = group_word(args, group, word);
             for (int64_t i = 0; i < args->n; i++) {
                 int64_t at = group * args->n + i;
-                int64_t row = order ? order[at] : i;
+                int64_t row = row_in(order, args, group, i);
                 uint32_t found = args->masks[row * args->words + word] & kept;
                 if (args->keys_in) found = key_word(args, group, args->keys_in[at], word);
                 args->block_masks[(group * blocks + i / VX_MASK_BLOCK) * args->words +
@@ -147,11 +161,6 @@ static uint32_t key_of_row(const struct vx_mask_order_args *args, int32_t group,
         if (bit < args->key_low + args->key_bits) key = key << 1 | odd;
     }
     return key;
-}
-
-static int64_t row_at(const struct vx_mask_order_args *args, int32_t group, int64_t place)
-{
-    return args->rows_in ? args->rows_in[group * args->n + place] : place;
 }
 
 static uint32_t key_at(const struct vx_mask_order_args *args, int32_t group,
