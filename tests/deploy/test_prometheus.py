@@ -212,6 +212,12 @@ def work(daemon, stopped, geometry):
             stopped.wait(0.05)
 
 
+# Series of tokens are there when there is a file of them.
+ANYONE = """{"tokens": [{"name": "all", "anyone": true, "models": ["*"],
+                         "methods": ["infer", "read", "load", "settings", "memory", "admin"]}]}
+"""
+
+
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
     """(daemon, Prometheus): a daemon with a CPU and a fake GPU under load, scraped some times."""
@@ -224,6 +230,10 @@ def scraped(tmp_path_factory):
         model.write(folder / "models", name)
     flags = ["--device", "cpu,fake:0", "--threads", "1", "--device-bytes", "256M"]
     flags += ["--kernel-cache", str(folder / "kernels"), "--client-shm", "unix"]
+    tokens = folder / "tokens.json"
+    tokens.write_text(ANYONE)
+    tokens.chmod(0o600)
+    flags += ["--tokens", str(tokens)]
     config = DEPLOY / "prometheus" / "kubernetes.yml"
     stopped = threading.Event()
     with Daemon(folder / "models", folder, *flags) as daemon:

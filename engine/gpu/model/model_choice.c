@@ -115,15 +115,18 @@ void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX])
     }
 }
 
-/* The maps that a convolution which may stream reads in the order of its rows. */
+/* The maps that convolutions which may stream read in the order of their rows.  For a single
+ * one it takes as long to write the neighbours as they save. */
 static void mark_neighbours(struct vx_gpu_choices *choices)
 {
+    i32 readers[VX_LAYERS_MAX] = {0};
     for (i32 i = 0; choices->streams && i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
         struct vx_conv_problem problem;
         if (!vx_gpu_is_conv(launch) || launch->map < 0) continue;
         vx_gpu_problem_make(choices, i, 1, &problem);
-        if (vx_conv_wants_neighbours(&problem)) choices->neighbours[launch->map] = true;
+        if (vx_conv_wants_neighbours(&problem) && ++readers[launch->map] == 2)
+            choices->neighbours[launch->map] = true;
     }
 }
 

@@ -310,8 +310,10 @@ START_TEST(a_concat_leaves_what_is_there)
     for (i32 e = 0; e < ROWS * 12; e++) in[0][e] = number(e);
     for (i32 i = 0; i < ROWS; i++)
         for (i32 c = 0; c < 12; c++) {
-            const f32 from = c < 3 ? in[0][i * 3 + c] : in[0][i * 7 + c - 8];
-            expected[i * 12 + c] = c < 3 || c >= 8 ? from : -1;
+            f32 *to = &expected[i * 12 + c];
+            *to = -1;
+            if (c < 3) *to = in[0][i * 3 + c];
+            if (c >= 8) *to = in[0][i * 7 + c - 8];
         }
     for (i32 turn = 0; turn < 2; turn++) {
         for (i32 e = 0; e < ROWS * 12; e++) out[e] = -1;
