@@ -129,7 +129,8 @@ static int main_serve(int count, char **arguments)
     }
     vx_host_heap_open();
     if (!main_configure(count, arguments, "front", &config)) return 2;
-    vx_confine_cores(config.core_dumps);
+    /* gRPC keeps headers, and with them tokens, in its own memory. */
+    vx_confine_cores(config.core_dumps && !config.tokens[0]);
     if (!main_may_use_gpu(&config)) vx_confine_privileges();
     struct vx_why why = {""};
     vx_status st = vx_config_check(&config, &why);

@@ -153,6 +153,7 @@ static void client_drop(struct voxel_client *client)
 {
     pthread_cond_destroy(&client->quiet);
     pthread_mutex_destroy(&client->lock);
+    token_forget(client);
     voxel_memory_give(client);
     grpc_shutdown_blocking();
 }
@@ -247,9 +248,5 @@ void voxel_client_close(struct voxel_client *client)
     grpc_channel_destroy(client->channel);
     voxel_connect_close(client);
     close_queue(client->connect_queue, false);
-    pthread_cond_destroy(&client->quiet);
-    pthread_mutex_destroy(&client->lock);
-    token_forget(client);
-    voxel_memory_give(client);
-    grpc_shutdown_blocking();
+    client_drop(client);
 }

@@ -11,7 +11,7 @@
 /* Authorities of a whole system are 250 KB. */
 #define FILE_BYTES_MAX (4 << 20)
 
-/* A file as a text with its NUL, or NULL.  Keys are read too: voxel_secure_give wipes. */
+/* A file as a text with its NUL, or NULL.  Keys are read too: give() wipes. */
 static enum voxel_code read_file(const char *what, const char *path, char **text,
                                  struct voxel_error *error)
 {
@@ -21,7 +21,8 @@ static enum voxel_code read_file(const char *what, const char *path, char **text
     char *made = file ? voxel_memory_take(1, FILE_BYTES_MAX + 1) : NULL;
     size_t got = made ? fread(made, 1, FILE_BYTES_MAX, file) : 0;
     int failed = errno;
-    bool bad = !file || (made && (ferror(file) || got == 0 || memchr(made, 0, got)));
+    bool bad = !file || (made && (ferror(file) || got == 0 || got == FILE_BYTES_MAX ||
+                                  memchr(made, 0, got)));
     if (file && made && !ferror(file)) failed = 0;
     if (file) fclose(file);
     if (!bad && made) {
@@ -30,9 +31,9 @@ static enum voxel_code read_file(const char *what, const char *path, char **text
     }
     voxel_memory_give(made);
     if (file && !made) return voxel_error_memory(error, "a file of TLS", FILE_BYTES_MAX);
-    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                           "%s %s: expected a file in PEM: %s", what, path,
-                           failed ? strerror(failed) : "it is empty or has other bytes");
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT, "%s %s: expected a file in PEM: %s", what, path,
+        failed ? strerror(failed) : "it is empty, too large, or has other bytes");
 }
 
 static void give(char *text)

@@ -140,8 +140,7 @@ struct voxel_tensor {
 struct voxel_tensor voxel_tensor_make(const char *name, enum voxel_type type,
                                       int64_t rows, int64_t columns, const void *data);
 
-/* The connection. */
-struct voxel_client;
+struct voxel_client; /* the connection */
 
 /* TLS: names of files in PEM, which are read when the client opens. */
 struct voxel_tls {
@@ -157,8 +156,7 @@ struct voxel_options {
     bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
     bool no_geometry_header;     /* inferences do not send x-voxel-geometry, see below */
     const struct voxel_tls *tls; /* NULL: plain text */
-    /* Sent with each call as `authorization: Bearer TOKEN`; NULL = none. */
-    const char *token;
+    const char *token; /* sent with each call: authorization: Bearer TOKEN; NULL = none */
 };
 #define VOXEL_THREADS_MAX 16
 
@@ -173,8 +171,7 @@ struct voxel_options {
  *
  * A call that the server ended without an answer is UNAVAILABLE.  It is CANCELLED only if
  * this client cancelled it (voxel_client_close), or the server said so in a sentence.
- * Fails INVALID_ARGUMENT (address, options, a file of TLS), RESOURCE_EXHAUSTED (memory,
- * threads). */
+ * Fails INVALID_ARGUMENT (address, options, TLS), RESOURCE_EXHAUSTED (memory, threads). */
 enum voxel_code voxel_client_open(const char *address,
                                   const struct voxel_options *options,
                                   struct voxel_client **client,
@@ -345,8 +342,7 @@ bool voxel_answer_sparse(const struct voxel_answer *answer, const char *output,
  *
  *   struct voxel_region *region;
  *   if (voxel_region_open(client, 1 << 20, &region, &error)) return fail(&error);
- *   int32_t *coords = voxel_region_memory(region);
- *   ...
+ *   int32_t *coords = voxel_region_memory(region); ...
  *   inputs[0] = voxel_tensor_make("coords", VOXEL_INT32, n, 4, coords);
  *   inputs[0].region = region;
  *   struct voxel_place place = {.output = "normals", .bytes = n * 12, .region = region,
@@ -426,8 +422,7 @@ enum voxel_code voxel_model_ready(struct voxel_client *client,
                                   struct voxel_error *error);
 
 struct voxel_server_info {
-    const char *name;
-    const char *version;
+    const char *name, *version;
     const char *const *extensions;
     int32_t extensions_count;
 };
@@ -445,8 +440,7 @@ struct voxel_tensor_info {
     int64_t shape[VOXEL_RANK_MAX];
 };
 struct voxel_model_info {
-    const char *name;
-    const char *platform;
+    const char *name, *platform;
     const char *const *versions;
     int32_t versions_count;
     const struct voxel_tensor_info *inputs;
@@ -462,15 +456,12 @@ enum voxel_code voxel_model_info_get(struct voxel_client *client,
 
 /* How often a stage ran, and its total time. */
 struct voxel_duration {
-    uint64_t count;
-    uint64_t ns;
+    uint64_t count, ns;
 };
 struct voxel_model_statistics {
-    const char *name;
-    const char *version;
+    const char *name, *version;
     uint64_t last_inference_ms; /* since the epoch; 0 = never */
-    uint64_t inference_count;
-    uint64_t execution_count;
+    uint64_t inference_count, execution_count;
     struct voxel_duration success, fail, queue;
     struct voxel_duration compute_input, compute_infer, compute_output;
     struct voxel_duration cache_hit, cache_miss;
@@ -486,8 +477,7 @@ enum voxel_code voxel_statistics_get(struct voxel_client *client,
                                      struct voxel_error *error);
 
 struct voxel_model_index {
-    const char *name;
-    const char *version;
+    const char *name, *version;
     const char *state; /* "READY", "UNAVAILABLE", ...; "" if the server does not say */
     const char *reason;
 };

@@ -70,7 +70,7 @@ int command_models(int argc, char **argv)
     };
     const struct command command = {
         .name = "models",
-        .synopsis = "[--server ADDRESS] [--token-file FILE]",
+        .synopsis = "[--server ADDRESS]",
         .about = "Lists the models of a server with their inputs and outputs.",
         .options = options,
         .options_count = sizeof options / sizeof *options};
@@ -191,7 +191,7 @@ int command_status(int argc, char **argv)
     };
     const struct command command = {
         .name = "status",
-        .synopsis = "[--server ADDRESS] [--token-file FILE] [--wait SECONDS]",
+        .synopsis = "[--server ADDRESS] [--wait SECONDS]",
         .about = "Shows whether a server is ready, which of its models are not and why, "
                  "and what they have done so far.",
         .after = "exit code: 0 ready, 1 not ready or away, 2 wrong options",

@@ -117,17 +117,6 @@ static struct vx_access_counts *counts_of(struct vx_access *access,
     return account ? &account->counts : &access->nobody;
 }
 
-/* "token 'NAME'", or "this connection" */
-#define WHO_BYTES (VX_ACCESS_NAME_BYTES + 32)
-static const char *who_of(const struct vx_access_ticket *ticket, char text[WHO_BYTES])
-{
-    if (ticket->entry < 0)
-        snprintf(text, WHO_BYTES, "this connection");
-    else
-        snprintf(text, WHO_BYTES, "token '%s'", ticket->name);
-    return text;
-}
-
 /* ------- who it is; under the lock ------- */
 
 static vx_status check_expiry(struct vx_access *access, struct vx_access_ticket *ticket,
@@ -269,16 +258,16 @@ struct spending {
 static vx_status refuse_limit(const struct spending *spending, struct meter meter,
                               enum vx_access_unit unit, i64 wait_ns)
 {
-    char who[WHO_BYTES];
+    char who[VX_ACCESS_NAME_BYTES + 32] = "this connection";
     struct vx_access *access = spending->access;
-    bool of_entry = meter.limits != access->options.connection;
+    if (meter.limits != access->options.connection)
+        snprintf(who, sizeof who, "token '%s'", spending->ticket->name);
     i64 wait_ms = (wait_ns - 1 + VX_NS_PER_MS - 1) / VX_NS_PER_MS;
     counts_of(access, spending->ticket)->refused[VX_ACCESS_REFUSED_REQUESTS + unit]++;
     VX_FAIL_WHY(
         spending->why, RESOURCE_EXHAUSTED,
         "a limit of a token or a connection is reached",
-        "%s has used its limit of %.15g %s per second; try again in about %lld ms",
-        of_entry ? who_of(spending->ticket, who) : "this connection",
+        "%s has used its limit of %.15g %s per second; try again in about %lld ms", who,
         meter.limits[unit].per_s, vx_access_unit_name(unit), (long long)wait_ms);
 }
 

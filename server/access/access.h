@@ -87,8 +87,8 @@ struct vx_access_arrival {
     /* The value of the metadata `authorization`, borrowed; NULL = none came. */
     const char *authorization;
     size_t authorization_length;
-    /* The subject of the client's certificate, as the file has it; NULL = none.  A token
-     * counts more. */
+    /* The subject of the client's certificate as RFC 2253 writes it, as the file has it; NULL =
+     * none.  A token counts more. */
     const char *certificate;
     /* Its headers are all of the request: it is counted as one now.  False for a stream
      * of inferences: each of its messages is. */

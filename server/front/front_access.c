@@ -3,23 +3,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /* What comes in the time of the burst, at least one. */
 static struct vx_access_limit limit_of(i64 per_s, i64 burst_ms)
 {
     f64 burst = (f64)per_s * (f64)burst_ms / 1000;
     return (struct vx_access_limit){.per_s = (f64)per_s, .burst = burst < 1 ? 1 : burst};
-}
-
-/* gRPC keeps headers, and with them tokens, in its own memory.  So the front has no core
- * dump; nor do the workers, which inherit the limit. */
-static void no_core_dump(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_CORE, &limit)) return;
-    limit.rlim_cur = 0;
-    (void)setrlimit(RLIMIT_CORE, &limit); /* lowering it is always allowed */
 }
 
 vx_status vx_front_open_access(struct vx_front *front, struct vx_why *why)
@@ -40,7 +29,6 @@ vx_status vx_front_open_access(struct vx_front *front, struct vx_why *why)
     if (!options.tokens && !limited) return VX_OK;
     VX_TRY(vx_access_open(&options, &front->access));
     if (!options.tokens) return VX_OK;
-    no_core_dump();
     struct vx_why said = {""};
     vx_status st = vx_access_file_open(&front->tokens, &front->loop, config->tokens,
                                        front->access, &said);

@@ -48,9 +48,6 @@
 
 #define ID_WAKEUP UINT64_MAX
 
-static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-#define PREFACE_BYTES (sizeof preface - 1)
-
 /* Wakes the accept thread.  Any thread. */
 void vx_rpc_accept_wake(void *context)
 {
@@ -208,7 +205,7 @@ void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connecti
 static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection *row,
                          u32 events)
 {
-    char bytes[PREFACE_BYTES];
+    char bytes[sizeof VX_HTTP2_PREFACE - 1];
     if (row->fd < 0) return; /* on_wakeup ended it in this iteration */
     /* The end is reported together with earlier bytes. */
     bool over = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
@@ -225,7 +222,7 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
     }
     ssize_t got = recv(row->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0 || memcmp(bytes, preface, (size_t)got))
+    if (got <= 0 || memcmp(bytes, VX_HTTP2_PREFACE, (size_t)got))
         vx_rpc_connection_end(accept, row);
     else if ((size_t)got == sizeof bytes)
         vx_rpc_connection_give(accept, row);
@@ -456,14 +453,14 @@ bool vx_rpc_accept_name(struct vx_rpc_accept *accept, struct vx_rpc_place place,
                         struct vx_tls_name *name)
 {
     i32 index = place.descriptor - accept->window.first;
-    *name = (struct vx_tls_name){.has = false};
+    name->subject[0] = '\0';
     if (index < 0 || index >= accept->window.count || !place.connection) return false;
     pthread_mutex_lock(&accept->lock);
     const struct vx_rpc_connection *row = &accept->rows[accept->window.rows[index]];
     bool same = row->peer.connection == place.connection && row->session;
     if (same) *name = *vx_tls_session_name(row->session);
     pthread_mutex_unlock(&accept->lock);
-    return name->has;
+    return name->subject[0] != '\0';
 }
 
 struct vx_rpc_governor *vx_rpc_accept_governor(struct vx_rpc_accept *accept)

@@ -46,13 +46,13 @@ bool vx_rpc_access_refuses(struct vx_rpc_record *record)
                                         .now_ns = call->arrived_ns};
     arrival_read(record, &arrival);
     struct vx_tls_name name;
-    if (vx_rpc_call_name(call, &name) && name.has)
-        arrival.certificate = name.common[0] ? name.common : name.subject;
+    if (!arrival.authorization && vx_rpc_call_name(call, &name))
+        arrival.certificate = name.subject;
     vx_status st = vx_access_enter(access, &arrival, &why, &call->ticket);
     if (call->ticket.adds && !vx_rpc_accept_has(rpc->accept, call->peer.connection))
         vx_access_gone(access, call->peer.connection);
     if (!st.fault) return false;
     log_refusal(record, st, &why);
-    vx_rpc_call_end(record, vx_status_code(st), vx_status_text(st, &why));
+    vx_rpc_call_refuse(record, vx_status_code(st), vx_status_text(st, &why));
     return true;
 }

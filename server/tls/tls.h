@@ -103,14 +103,15 @@ void vx_tls_note(struct vx_tls *tls, enum vx_tls_result result, const char *peer
 
 /* ------- one connection ------- */
 
-/* Who a client is, by its certificate, which one of our authorities has signed. */
+/* What every HTTP/2 client sends first. */
+#define VX_HTTP2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+/* Who a client is, by its certificate, which one of our authorities has signed: its subject as
+ * RFC 2253 writes it, the last part first: "CN=robot,O=Example".  "" = it has shown none, or
+ * one whose subject does not fit. */
 #define VX_TLS_NAME_BYTES 256
 struct vx_tls_name {
-    bool has;                        /* false: it was asked for none */
-    char common[VX_TLS_NAME_BYTES];  /* the subject's CN; "" = none, or an odd one */
-    char subject[VX_TLS_NAME_BYTES]; /* "CN=robot,O=Example", as RFC 2253 writes it */
-    /* Its alternative names, those that fit: "DNS:a.example URI:spiffe://b". */
-    char names[2 * VX_TLS_NAME_BYTES];
+    char subject[VX_TLS_NAME_BYTES];
 };
 
 /* The descriptor stays the caller's. */

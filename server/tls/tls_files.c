@@ -143,7 +143,9 @@ void vx_tls_subject_text(const X509_NAME *from, char text[VX_TLS_NAME_BYTES])
 {
     BIO *out = BIO_new(BIO_s_mem());
     text[0] = 0;
-    if (out && X509_NAME_print_ex(out, from, 0, XN_FLAG_RFC2253) >= 0) {
+    /* Cut off, two subjects could be the same text. */
+    if (out && X509_NAME_print_ex(out, from, 0, XN_FLAG_RFC2253) >= 0 &&
+        BIO_ctrl_pending(out) < VX_TLS_NAME_BYTES) {
         int got = BIO_read(out, text, VX_TLS_NAME_BYTES - 1);
         text[got > 0 ? got : 0] = 0;
     }
@@ -338,8 +340,10 @@ vx_status vx_tls_context_open(const struct vx_tls_files *files, struct vx_why *w
         CRYPTO_secure_malloc_init(SECURE_BYTES, SECURE_BYTES_MIN);
     ERR_clear_error();
     context->ssl = SSL_CTX_new(TLS_server_method());
-    VX_ENSURE(context->ssl && set_up(context->ssl), RESOURCE_EXHAUSTED,
-              "OpenSSL refused the settings of TLS");
+    if (!context->ssl || !set_up(context->ssl)) {
+        vx_tls_context_close(context);
+        VX_FAIL(RESOURCE_EXHAUSTED, "OpenSSL refused the settings of TLS");
+    }
     vx_status status = use(files, why, context);
     ERR_clear_error();
     if (status.fault) vx_tls_context_close(context);

@@ -11,89 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-#define PREFACE_BYTES (sizeof preface - 1)
-
 /* ------- who the client is ------- */
-
-/* Names are compared with texts of settings, so one with a blank, a control character or
- * a NUL in it, which no honest authority signs, is none. */
-static bool is_plain(const unsigned char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (text[i] <= ' ' || text[i] == 127) return false;
-    return bytes > 0;
-}
-
-static void common_of(const X509_NAME *subject, char common[VX_TLS_NAME_BYTES])
-{
-    int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-    unsigned char *text = NULL;
-    common[0] = 0;
-    if (at < 0) return;
-    int bytes = ASN1_STRING_to_UTF8(
-        &text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
-    bool fits = bytes > 0 && bytes < VX_TLS_NAME_BYTES;
-    if (fits && !memchr(text, 0, (size_t)bytes)) {
-        memcpy(common, text, (size_t)bytes);
-        common[bytes] = 0;
-    }
-    OPENSSL_free(text);
-}
-
-/* Appends "KIND:text", if it fits. */
-static void names_add(struct vx_tls_name *name, const char *kind,
-                      const unsigned char *text, size_t bytes)
-{
-    size_t used = strlen(name->names), kind_bytes = strlen(kind);
-    size_t needed = (used > 0) + kind_bytes + bytes;
-    if (!is_plain(text, bytes) || used + needed >= sizeof name->names) return;
-    if (used) name->names[used++] = ' ';
-    memcpy(name->names + used, kind, kind_bytes);
-    memcpy(name->names + used + kind_bytes, text, bytes);
-    name->names[used + kind_bytes + bytes] = 0;
-}
-
-static void names_add_address(struct vx_tls_name *name, const ASN1_OCTET_STRING *address)
-{
-    char text[INET6_ADDRSTRLEN];
-    int bytes = ASN1_STRING_length(address);
-    int family = bytes == 4 ? AF_INET : AF_INET6;
-    if (bytes != 4 && bytes != 16) return;
-    if (inet_ntop(family, ASN1_STRING_get0_data(address), text, sizeof text))
-        names_add(name, "IP:", (const unsigned char *)text, strlen(text));
-}
-
-static void names_of(const X509 *certificate, struct vx_tls_name *name)
-{
-    GENERAL_NAMES *list = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
-    for (int i = 0; i < sk_GENERAL_NAME_num(list); i++) {
-        int type;
-        const ASN1_STRING *text =
-            GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(list, i), &type);
-        const char *kind = type == GEN_DNS     ? "DNS:"
-                           : type == GEN_URI   ? "URI:"
-                           : type == GEN_EMAIL ? "EMAIL:"
-                                               : NULL;
-        if (kind)
-            names_add(name, kind, ASN1_STRING_get0_data(text),
-                      (size_t)ASN1_STRING_length(text));
-        else if (type == GEN_IPADD)
-            names_add_address(name, text);
-    }
-    GENERAL_NAMES_free(list);
-}
 
 static void learn_name(struct vx_tls_session *session)
 {
     const X509 *certificate = SSL_get0_peer_certificate(session->ssl);
-    struct vx_tls_name *name = &session->name;
-    *name = (struct vx_tls_name){.has = certificate != NULL};
-    if (!certificate) return;
-    const X509_NAME *subject = X509_get_subject_name(certificate);
-    common_of(subject, name->common);
-    vx_tls_subject_text(subject, name->subject);
-    names_of(certificate, name);
+    session->name = (struct vx_tls_name){.subject = ""};
+    if (certificate)
+        vx_tls_subject_text(X509_get_subject_name(certificate), session->name.subject);
 }
 
 /* ------- why a handshake failed ------- */
@@ -146,9 +71,9 @@ static bool begin(struct vx_tls_session *session)
 /* gRPC waits for the preface for ever, so it is awaited here; it stays in OpenSSL. */
 static enum vx_tls_result await_preface(struct vx_tls_session *session)
 {
-    char bytes[PREFACE_BYTES];
+    char bytes[sizeof VX_HTTP2_PREFACE - 1];
     int got = SSL_peek(session->ssl, bytes, sizeof bytes);
-    if (got > 0 && !memcmp(bytes, preface, (size_t)got)) return VX_TLS_FINISHED;
+    if (got > 0 && !memcmp(bytes, VX_HTTP2_PREFACE, (size_t)got)) return VX_TLS_FINISHED;
     if (got <= 0 && vx_tls_io_drained(session, got)) return VX_TLS_UNDER_WAY;
     if (got <= 0) return failed(session, got);
     say(session, "expected HTTP/2, got something else");

@@ -76,8 +76,8 @@ class Authority:
         run("req", *self._key(pair.key), "-out", request, "-subj", subject or f"/CN={name}",
             "-config", self.config, "-addext", f"subjectAltName={names}")
         times = ["-startdate", LONG_AGO, "-enddate", AGO] if expired else []
-        run("ca", "-batch", "-notext", "-config", self.config, "-in", request, "-out", pair.cert,
-            *times)
+        run("ca", "-batch", "-notext", "-preserveDN", "-config", self.config, "-in", request,
+            "-out", pair.cert, *times)
         return pair
 
     def revoke(self, pair):
