@@ -31,7 +31,7 @@
  *                  5 % of voxels at random       4.4  6.3    3.9  5.1    2.3
  *                  a shell of 252,392 voxels    13.9 15.8   13.8 15.7   12.7
  *            5^3   the LiDAR                    83.6 92.8   68.3 77.4   17.5
- *          That takes four passes instead of three, of 5^3 three instead of twelve.
+ *          That takes four passes instead of three, of 5^3 three instead of fourteen.
  * Steps    small: order_small does everything.
  *          large, for each digit:
  *          1 order_count: how often each value occurs in each tile
@@ -106,7 +106,7 @@ struct vx_mask_order_args {
     int32_t *neighbours; /* (V, N) or NULL; groups is 1; blocks */
 };
 
-/* Offsets of 3^3, v = 9*x + 3*y + z. */
+/* Offsets of 3^3, v = 9*x + 3*y + z: the only kernel of so many that has a run. */
 #define VX_ORDER_CUBE 27
 
 /* What rows are sorted by before their offsets one by one: of 3^3 whether a row has any in
@@ -129,12 +129,11 @@ VX_BOTH uint32_t vx_order_signature(const uint32_t *mask, int32_t bits, int32_t 
     return word;
 }
 
-/* Bits of the rank. */
-VX_BOTH int32_t vx_order_rank_bits(const struct vx_mask_order_args *args)
+/* Bits of the rank of so many offsets. */
+VX_BOTH int32_t vx_order_rank_bits(int32_t bits, int32_t run)
 {
-    if (!args->run) return args->bits;
-    if (args->bits == VX_ORDER_CUBE) return 32;
-    return (args->bits + args->run - 1) / args->run;
+    if (!run) return bits;
+    return bits == VX_ORDER_CUBE ? 32 : (bits + run - 1) / run;
 }
 
 /* Independent sorts in one launch: block (x, y, z) is block (x, y) of sort z, and ends at

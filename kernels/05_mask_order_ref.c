@@ -49,7 +49,8 @@ static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, 
     ranked_of(args, group, a, &of_a);
     ranked_of(args, group, b, &of_b);
     int32_t begin = of_a.begin;
-    for (int32_t bit = begin + vx_order_rank_bits(args) - 1; bit >= begin; bit--) {
+    for (int32_t bit = begin + vx_order_rank_bits(args->bits, args->run) - 1;
+         bit >= begin; bit--) {
         uint32_t bit_a = mask_bit(of_a.words, bit);
         if (bit_a != mask_bit(of_b.words, bit)) return (bit_a ^ odd) == 0;
         odd ^= args->gray ? bit_a : 0;
@@ -155,7 +156,8 @@ static uint32_t key_of_row(const struct vx_mask_order_args *args, int32_t group,
     struct ranked ranked;
     uint32_t key = 0, odd = 0;
     ranked_of(args, group, row, &ranked);
-    for (int32_t bit = vx_order_rank_bits(args) - 1; bit >= args->key_low; bit--) {
+    for (int32_t bit = vx_order_rank_bits(args->bits, args->run) - 1;
+         bit >= args->key_low; bit--) {
         uint32_t here = mask_bit(ranked.words, ranked.begin + bit);
         odd = args->gray ? odd ^ here : here;
         if (bit < args->key_low + args->key_bits) key = key << 1 | odd;

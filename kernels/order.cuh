@@ -183,7 +183,7 @@ VX_DEVICE void small_sort(const struct vx_mask_order_args *args, uint32_t *eleme
     for (uint32_t row = vx_thread(); row < n; row += VX_ORDER_SMALL_THREADS)
         elements[row] = row;
     vx_barrier();
-    const int32_t bits = vx_order_rank_bits(args);
+    const int32_t bits = vx_order_rank_bits(args->bits, args->run);
     for (int32_t low = 0; low < bits; low += VX_ORDER_DIGIT) {
         pass.bits = 0;
         if (low % VX_ORDER_CHUNK == 0) {

@@ -205,15 +205,15 @@ static struct vx_gpu_order_want order_want(const struct vx_harness *harness,
 {
     const struct vx_conv_problem *problem = &harness->problem;
     const bool streams = vx_conv_streams(problem->type, vx_gpu_caps(harness->gpu));
-    return (struct vx_gpu_order_want){.n = problem->n,
-                                      .v = problem->v,
-                                      .groups = vx_conv_groups(problem, algorithm),
-                                      .run = problem->kernel[2],
-                                      .sorted = vx_conv_sorted(algorithm),
-                                      .gray = !harness->plain,
-                                      .tiles = streams,
-                                      .neighbours =
-                                          streams && vx_conv_wants_neighbours(problem)};
+    return (struct vx_gpu_order_want){
+        .n = problem->n,
+        .v = problem->v,
+        .groups = vx_conv_groups(problem, algorithm),
+        .kernel = {problem->kernel[0], problem->kernel[1], problem->kernel[2]},
+        .sorted = vx_conv_sorted(algorithm),
+        .gray = !harness->plain,
+        .tiles = streams,
+        .neighbours = streams && vx_conv_wants_neighbours(problem)};
 }
 
 static vx_status harness_map(struct vx_harness *harness,

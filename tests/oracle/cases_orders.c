@@ -32,7 +32,7 @@ static struct vx_gpu_order_want want_of(const struct shape *shape)
     return (struct vx_gpu_order_want){.n = shape->n,
                                       .v = shape->v,
                                       .groups = shape->groups,
-                                      .run = shape->edge,
+                                      .kernel = {shape->edge, shape->edge, shape->edge},
                                       .sorted = true,
                                       .gray = shape->gray,
                                       .tiles = true,
@@ -146,6 +146,10 @@ static void check_neighbours(struct vx_rig *rig, const struct job *job, i32 inde
 {
     const struct vx_mask_order_args *it = &job->expected;
     const size_t count = (size_t)(it->bits * it->n);
+    const bool wanted = it->groups == 1 && it->n > VX_ORDER_SMALL_ROWS;
+    if (wanted != (job->map.neighbours != NULL))
+        vx_rig_fail(rig, "orders, %d of N=%lld: neighbours %s", index, (long long)it->n,
+                    wanted ? "are missing" : "where nobody wants them");
     if (!job->map.neighbours) return;
     i32 *expected = vx_rig_take(rig, count * 4);
     for (i32 v = 0; v < it->bits; v++)

@@ -132,7 +132,8 @@ void vx_conv_args_make(const struct vx_gpu_queue *device,
                        struct vx_conv_device_args *args);
 /* The map must have been built with vx_conv_groups and vx_conv_sorted
  * of the algorithm.  Its order may leave rows out: -1 in their places, whose block masks have
- * no offset but those of other rows.  What is not in the order is not written. */
+ * no offset but those of other rows.  What is not in the order is not written, but by a
+ * split, whose reduction writes the bias' activation there. */
 VX_MUST_USE vx_status vx_conv_launch(const struct vx_gpu_queue *device,
                                      const struct vx_conv_problem *problem,
                                      const struct vx_conv_choice *choice,

@@ -49,13 +49,20 @@ static bool order_pass_next(i32 bits, struct order_pass *pass)
     return true;
 }
 
-/* The run of the signature that rows are sorted by; 0 = by their masks: of few offsets, and
- * of those of a group. */
+/* Fewer runs than these tell too little of a row.  Measured are 3^3 and 5^3, with 25. */
+#define RUNS_MIN 16
+
+/* The run of the signature that rows are sorted by; 0 = by their masks: those of a group, and
+ * those of which all fits in a key.  A run is a line of the kernel where that makes enough of
+ * them, but not too many for a key. */
 static i32 order_run(const struct vx_gpu_order_want *want)
 {
-    const i32 least = (want->v + VX_ORDER_CHUNK - 1) / VX_ORDER_CHUNK;
-    if (want->groups > 1 || want->run < 2 || want->v < VX_ORDER_CUBE) return 0;
-    return want->run > least ? want->run : least;
+    const i32 *kernel = want->kernel, least = (i32)divided_up(want->v, VX_ORDER_CHUNK);
+    if (want->groups > 1) return 0;
+    if (kernel[0] == 3 && kernel[1] == 3 && kernel[2] == 3) return 3;
+    if (want->v <= 32) return 0;
+    if (kernel[2] < least || divided_up(want->v, kernel[2]) < RUNS_MIN) return least;
+    return kernel[2];
 }
 
 /* The sizes of the large sort, and its offsets in scratch memory. */
@@ -76,9 +83,9 @@ static size_t layout_take(struct order_layout *layout, i64 words)
 
 static struct order_layout order_layout_make(const struct vx_gpu_order_want *want)
 {
-    const struct vx_mask_order_args args = {.bits = want->v / want->groups,
-                                            .run = order_run(want)};
-    struct order_layout layout = {.bits = vx_order_rank_bits(&args)};
+    const i32 run = order_run(want);
+    struct order_layout layout = {.bits =
+                                      vx_order_rank_bits(want->v / want->groups, run)};
     struct order_pass pass = {0};
     i32 digit_max = 0;
     while (order_pass_next(layout.bits, &pass)) {
@@ -86,7 +93,7 @@ static struct order_layout order_layout_make(const struct vx_gpu_order_want *wan
         if (digit_max < pass.digit_bits) digit_max = pass.digit_bits;
     }
     layout.tiles = divided_up(want->n, VX_ORDER_TILE);
-    layout.keys_last = layout.bits <= 32 && layout.passes > 1 && !args.run;
+    layout.keys_last = layout.bits <= 32 && layout.passes > 1 && !run;
     i64 rows = (i64)want->groups << digit_max;
     layout.counts = layout_take(&layout, rows * layout.tiles);
     layout.totals = layout_take(&layout, rows);

@@ -17,8 +17,8 @@
 struct vx_gpu_order_want {
     i64 n;
     i32 v;
-    i32 groups; /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
-    i32 run; /* offsets that lie in a row along the last axis: the kernel's length there */
+    i32 groups;    /* divides v; group g holds the offsets [g*v/groups, (g+1)*v/groups) */
+    i32 kernel[3]; /* of the map: how its offsets lie */
     /* By their masks.  False: rows stay in brick order, only block masks are made. */
     bool sorted;
     bool gray;  /* by the rank of the mask in the Gray code, else by it as a number */

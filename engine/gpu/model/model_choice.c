@@ -116,7 +116,8 @@ void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX])
 }
 
 /* The maps that convolutions which may stream read in the order of their rows.  For a single
- * one it takes as long to write the neighbours as they save. */
+ * one it takes as long to write the neighbours as they save.  One of live children has orders
+ * of its own. */
 static void mark_neighbours(struct vx_gpu_choices *choices)
 {
     i32 readers[VX_LAYERS_MAX] = {0};
@@ -124,6 +125,7 @@ static void mark_neighbours(struct vx_gpu_choices *choices)
         const struct vx_launch *launch = &choices->plan->launches[i];
         struct vx_conv_problem problem;
         if (!vx_gpu_is_conv(launch) || launch->map < 0) continue;
+        if (vx_node_panels(launch->node) > 1) continue;
         vx_gpu_problem_make(choices, i, 1, &problem);
         if (vx_conv_wants_neighbours(&problem) && ++readers[launch->map] == 2)
             choices->neighbours[launch->map] = true;
@@ -245,14 +247,15 @@ struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_gpu_choices *choices
                                             const struct vx_gpu_sorted *sorted)
 {
     const struct vx_map_key *key = &choices->plan->maps[sorted->map];
-    return (struct vx_gpu_order_want){.n = rows[key->to],
-                                      .v = vx_map_offsets(key),
-                                      .groups = sorted->groups,
-                                      .run = key->kernel[2],
-                                      .sorted = true,
-                                      .gray = true,
-                                      .tiles = choices->streams,
-                                      .neighbours = choices->neighbours[sorted->map]};
+    return (struct vx_gpu_order_want){
+        .n = rows[key->to],
+        .v = vx_map_offsets(key),
+        .groups = sorted->groups,
+        .kernel = {key->kernel[0], key->kernel[1], key->kernel[2]},
+        .sorted = true,
+        .gray = true,
+        .tiles = choices->streams,
+        .neighbours = choices->neighbours[sorted->map]};
 }
 
 /* Places the join, if there is one, and all pieces as if the store were empty. */
