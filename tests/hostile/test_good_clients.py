@@ -64,7 +64,8 @@ def test_is_served_beside(names, good, tmp_path_factory):
 
 
 def test_none_is_cut(tmp_path_factory):
-    rigs = Rigs(tmp_path_factory)
+    """The queue holds all that they have under way together, so that none is refused."""
+    rigs = Rigs(tmp_path_factory, "--queue-max", "4096")
     rig, running = rigs.get(), []
     try:
         running = [("idle", start("idle", rig.server))]  # last to end: it looks at its connection
