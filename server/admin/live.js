@@ -191,7 +191,10 @@ async function run() {
         if (document.hidden)
             await new Promise((seen) => document.addEventListener("visibilitychange", seen, {once: true}));
         else {
-            await step(page);
+            await step(page).catch((error) => { // a mistake of ours must not look like numbers of now
+                console.error(error);
+                showSilence(page);
+            });
             await new Promise((over) => setTimeout(over, EVERY_MS));
         }
     }

@@ -15,14 +15,6 @@
 
 /* ------- the server ------- */
 
-static u64 failed_ever(const struct vx_metrics *metrics)
-{
-    u64 failed = 0;
-    for (i32 code = 0; code < VX_METRICS_CODES; code++)
-        if (code != VX_CODE_OK) failed += metrics->codes[code];
-    return failed;
-}
-
 static void put_server(const struct vx_metrics_sources *s, struct vx_json_writer *json)
 {
     char why[VX_MISSED_WHY_BYTES];
@@ -37,7 +29,7 @@ static void put_server(const struct vx_metrics_sources *s, struct vx_json_writer
     vx_json_text(json, "note", s->ready && s->problem ? s->problem : "");
     vx_json_open(json, "requests", '{');
     vx_json_i64(json, "answered", (i64)s->metrics->codes[VX_CODE_OK]);
-    vx_json_i64(json, "failed", (i64)failed_ever(s->metrics));
+    vx_json_i64(json, "failed", (i64)vx_metrics_failed(s->metrics));
     vx_json_i64(json, "waiting", s->queued);
     vx_json_i64(json, "waiting_voxels", s->queued_voxels);
     vx_json_i64(json, "running", s->running);

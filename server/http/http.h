@@ -43,7 +43,7 @@
 #define VX_HTTP_CONNECTIONS_MIN 16
 /* Long replies that the kernel has not taken completely: their clients read slowly. */
 #define VX_HTTP_PAGES_MAX 16
-/* /metrics with every row of the registry and the longest names is 450 KiB. */
+/* /metrics with 512 models is 779 KB (metrics/README.md). */
 #define VX_HTTP_BODY_BYTES_MAX (8u * 1024 * 1024)
 
 struct vx_http;

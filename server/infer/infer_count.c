@@ -21,12 +21,6 @@ enum vx_code vx_infer_code(const struct vx_call *call, const struct vx_infer_end
     return left ? VX_CODE_CANCELLED : vx_status_code(end->status);
 }
 
-/* An item may come back from its worker without having run. */
-static bool infer_ran(const struct vx_infer_end *end)
-{
-    return end->done && end->done->ran;
-}
-
 /* The worker reports when it received the batch, when it answered, and how long its
  * device worked.  The rest of that time the batch waited for the batch before it, which
  * is queue time. */
@@ -36,7 +30,7 @@ static struct vx_infer_steps infer_steps_make(const struct vx_call *call,
     struct vx_infer_steps steps = {.decoded_ns = call->decoded_ns,
                                    .queued_ns = call->job.queued_ns,
                                    .end_ns = now_ns};
-    if (!infer_ran(end)) return steps;
+    if (!vx_infer_ran(end)) return steps;
     const struct vx_message_done *batch = end->batch;
     struct vx_infer_times times = vx_infer_times_make(batch);
     i64 begin_ns = batch->sent_ns - batch->device_ns;
@@ -230,7 +224,7 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
         .unknown_geometry = call->geometry_unknown,
         .refused_late = end->refused_late,
     };
-    if (infer_ran(end)) {
+    if (vx_infer_ran(end)) {
         sample.ran = true;
         sample.queue_ns = infer_queue_ns(&steps);
         sample.compute_ns = end->done->compute_ns;

@@ -58,6 +58,11 @@ void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
                      const struct vx_infer_end *end);
 void vx_infer_fail(struct vx_infer *infer, struct vx_call *call, vx_status status,
                    const struct vx_why *why);
+/* An item may come back from its worker without having run. */
+static inline bool vx_infer_ran(const struct vx_infer_end *end)
+{
+    return end->done && end->done->ran;
+}
 /* Workers that can run the request if they hold its geometry, as bits. */
 u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call);
 /* Fails because the coords_ref of the request is not known. */

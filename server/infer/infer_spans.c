@@ -4,16 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool export_ran(const struct vx_infer_end *end)
-{
-    return end->done && end->done->ran;
-}
-
 /* A request that was refused on arrival was never in the queue. */
 static i32 export_stages(const struct vx_infer_end *end,
                          const struct vx_infer_steps *steps)
 {
-    if (export_ran(end)) return VX_STAGES_COUNT;
+    if (vx_infer_ran(end)) return VX_STAGES_COUNT;
     return steps->queued_ns ? VX_STAGE_QUEUE + 1 : VX_STAGE_RECEIVE + 1;
 }
 
@@ -82,6 +77,6 @@ void vx_infer_export(const struct vx_infer *infer, const struct vx_call *call,
     record->version = call->job.instance < 0 ? 0 : vx_infer_row(infer, call)->version;
     record->voxels = call->job.voxels;
     record->bytes_in = (i64)call->body_bytes;
-    if (export_ran(end)) export_run(record, infer, call, end);
+    if (vx_infer_ran(end)) export_run(record, infer, call, end);
     vx_exporter_end(infer->exporter);
 }

@@ -123,6 +123,8 @@ struct vx_recent {
     size_t bounds_count;
     u64 counts[VX_METRICS_BOUNDS_MAX + 1]; /* per bucket; the last is above all bounds */
 };
+/* Requests that were answered with another code than OK, since the start. */
+u64 vx_metrics_failed(const struct vx_metrics *metrics);
 struct vx_recent vx_metrics_recent(struct vx_metrics *metrics, enum vx_histogram_id id);
 /* Begins new slices up to now_ns; observe and recent call it with the clock's time. */
 void vx_metrics_turn(struct vx_metrics *metrics, i64 now_ns);

@@ -2,7 +2,7 @@
  *
  *   metrics.c          counting
  *   metrics_recent.c   the last minute, and points of the last ten minutes
- *   metrics_text.c     Prometheus text
+ *   metrics_text.c     Prometheus text; metrics_tokens.c, that of tokens
  *
  * Owner    static.
  * Thread   loop.
@@ -14,6 +14,7 @@
 #ifndef VX_SERVER_METRICS_PRIVATE_H
 #define VX_SERVER_METRICS_PRIVATE_H
 
+#include "server/base/text.h"
 #include "server/metrics/metrics.h"
 
 #define VX_METRICS_MAGIC 0x76784d65u /* "vxMe" */
@@ -24,5 +25,24 @@ struct vx_metrics_scale {
     size_t count;
 };
 extern const struct vx_metrics_scale vx_metrics_scales[VX_HISTOGRAMS_COUNT];
+
+/* ------- Prometheus text ------- */
+
+/* whole + billionths / 10^9: never negative, never NaN or infinite. */
+struct vx_metric_value {
+    bool absent;
+    u64 whole;
+    u32 billionths;
+};
+
+struct vx_metric_family {
+    struct vx_text *text;
+    const char *name; /* of the previous row: HELP and TYPE are written once per name */
+};
+void vx_metrics_family(struct vx_metric_family *family, const char *name,
+                       const char *type, const char *help);
+/* `labels` and `more` are complete, escaped key="value" pairs; either may be "". */
+void vx_metrics_series(struct vx_text *text, const char *name, const char *labels,
+                       const char *more, struct vx_metric_value value);
 
 #endif

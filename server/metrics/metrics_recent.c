@@ -53,7 +53,7 @@ struct vx_recent vx_metrics_recent(struct vx_metrics *metrics, enum vx_histogram
 
 /* ------- the last ten minutes ------- */
 
-static u64 failed_ever(const struct vx_metrics *metrics)
+u64 vx_metrics_failed(const struct vx_metrics *metrics)
 {
     u64 failed = 0;
     for (i32 code = 0; code < VX_METRICS_CODES; code++)
@@ -69,7 +69,7 @@ static void point_end(struct vx_metrics *metrics, i64 now_ns)
         recent_make(VX_HISTOGRAM_REQUEST, &track->request, &now[VX_HISTOGRAM_REQUEST]);
     struct vx_recent fill =
         recent_make(VX_HISTOGRAM_BATCH_FILL, &track->fill, &now[VX_HISTOGRAM_BATCH_FILL]);
-    u64 failed = failed_ever(metrics);
+    u64 failed = vx_metrics_failed(metrics);
     track->points[track->count++ % VX_METRICS_POINTS] =
         (struct vx_metrics_point){.span_ns = now_ns - track->began_ns,
                                   .answered = request.count,

@@ -22,21 +22,16 @@ static u64 not_negative(i64 value)
 
 /* ------- values ------- */
 
-/* whole + billionths / 10^9: never negative, never NaN or infinite. */
-struct value {
-    bool absent;
-    u64 whole;
-    u32 billionths;
-};
-#define ABSENT      ((struct value){.absent = true})
-#define COUNT(n_)   ((struct value){.whole = not_negative((i64)(n_))})
+#define ABSENT      ((struct vx_metric_value){.absent = true})
+#define COUNT(n_)   ((struct vx_metric_value){.whole = not_negative((i64)(n_))})
 #define SECONDS(n_) value_of_ns(not_negative((i64)(n_)))
 #define MILLI(n_)   value_of_ns(not_negative((i64)(n_)) * 1000000)
-#define MICROS(n_)  ((struct value){.whole = not_negative((i64)(n_)) / 1000})
+#define MICROS(n_)  ((struct vx_metric_value){.whole = not_negative((i64)(n_)) / 1000})
 
-static struct value value_of_ns(u64 ns)
+static struct vx_metric_value value_of_ns(u64 ns)
 {
-    return (struct value){.whole = ns / 1000000000, .billionths = (u32)(ns % 1000000000)};
+    return (struct vx_metric_value){.whole = ns / 1000000000,
+                                    .billionths = (u32)(ns % 1000000000)};
 }
 
 static i64 process_cpu_ns(void)
@@ -87,13 +82,8 @@ static const char *const method_names[VX_METHODS_COUNT] = {
 
 /* ------- Prometheus text ------- */
 
-struct family {
-    struct vx_text *text;
-    const char *name; /* of the previous row: HELP and TYPE are written once per name */
-};
-
-static void family_begin(struct family *family, const char *name, const char *type,
-                         const char *help)
+void vx_metrics_family(struct vx_metric_family *family, const char *name,
+                       const char *type, const char *help)
 {
     if (family->name && !strcmp(family->name, name)) return;
     family->name = name;
@@ -108,9 +98,8 @@ static void family_begin(struct family *family, const char *name, const char *ty
     vx_text_add(family->text, "\n");
 }
 
-/* `labels` and `more` are complete, escaped key="value" pairs; either may be "". */
-static void series(struct vx_text *text, const char *name, const char *labels,
-                   const char *more, struct value value)
+void vx_metrics_series(struct vx_text *text, const char *name, const char *labels,
+                       const char *more, struct vx_metric_value value)
 {
     if (value.absent) return;
     vx_text_add(text, name);
@@ -150,26 +139,28 @@ static const char *label_make(char out[LABELS_BYTES], const char *key, const cha
 
 static void render_server(const struct vx_metrics_sources *s, struct vx_text *text)
 {
-    struct family family = {.text = text};
+    struct vx_metric_family family = {.text = text};
     char label[LABELS_BYTES];
     const struct vx_regions_counts regions = regions_of(s); /* once: it takes a lock */
     const enum vx_access_file_state token_file =
         s->access ? vx_access_file_state(s->access) : VX_ACCESS_FILE_NONE;
 #define VX_METRIC_SERVER(name_, type_, labels_, value_, help_)                           \
-    family_begin(&family, #name_, #type_, help_);                                        \
-    series(text, #name_, "", labels_, value_);
+    vx_metrics_family(&family, #name_, #type_, help_);                                   \
+    vx_metrics_series(text, #name_, "", labels_, value_);
 #define VX_METRIC_METHOD(name_, type_, labels_, value_, help_)                           \
-    family_begin(&family, #name_, #type_, help_);                                        \
+    vx_metrics_family(&family, #name_, #type_, help_);                                   \
     for (i32 method = 0; method < VX_METHODS_COUNT; method++)                            \
-        series(text, #name_, label_make(label, "method", method_names[method] + 1),      \
-               labels_, value_);
+        vx_metrics_series(text, #name_,                                                  \
+                          label_make(label, "method", method_names[method] + 1),         \
+                          labels_, value_);
 #define VX_METRIC_CODE(name_, type_, labels_, value_, help_)                             \
-    family_begin(&family, #name_, #type_, help_);                                        \
+    vx_metrics_family(&family, #name_, #type_, help_);                                   \
     for (i32 code = 0; code < VX_METRICS_CODES; code++)                                  \
         if (code_is_ours(code))                                                          \
-            series(text, #name_,                                                         \
-                   label_make(label, "code", vx_code_name((enum vx_code)code)), labels_, \
-                   value_);
+            vx_metrics_series(                                                           \
+                text, #name_,                                                            \
+                label_make(label, "code", vx_code_name((enum vx_code)code)), labels_,    \
+                value_);
 #include "server/metrics/metrics_forms.h"
 }
 
@@ -207,14 +198,14 @@ static void render_models(const struct vx_metrics_sources *s, struct vx_text *te
         label_add(&label, "model", models[k]->name);
         label_add(&label, "version", version);
     }
-    struct family family = {.text = text};
+    struct vx_metric_family family = {.text = text};
 #define VX_METRIC_MODEL(name_, type_, labels_, value_, help_)                            \
-    family_begin(&family, #name_, #type_, help_);                                        \
+    vx_metrics_family(&family, #name_, #type_, help_);                                   \
     for (i32 k = 0; k < count; k++) {                                                    \
         const struct vx_instance *model = models[k];                                     \
         const i32 instance = (i32)(model - first);                                       \
         (void)instance;                                                                  \
-        series(text, #name_, labels[k], labels_, value_);                                \
+        vx_metrics_series(text, #name_, labels[k], labels_, value_);                     \
     }
 #include "server/metrics/metrics_forms.h"
 }
@@ -232,12 +223,12 @@ static void render_workers(const struct vx_metrics_sources *s, struct vx_text *t
         label_add(&label, "worker", index);
         label_add(&label, "device", device);
     }
-    struct family family = {.text = text};
+    struct vx_metric_family family = {.text = text};
 #define VX_METRIC_WORKER(name_, type_, labels_, value_, help_)                           \
-    family_begin(&family, #name_, #type_, help_);                                        \
+    vx_metrics_family(&family, #name_, #type_, help_);                                   \
     for (i32 w = 0; w < s->workers_count; w++) {                                         \
         const struct vx_worker_view *worker = &s->workers[w];                            \
-        series(text, #name_, labels[w], labels_, value_);                                \
+        vx_metrics_series(text, #name_, labels[w], labels_, value_);                     \
     }
 #include "server/metrics/metrics_forms.h"
 }
@@ -266,14 +257,14 @@ static void render_gpus(const struct vx_metrics_sources *s, struct vx_text *text
         count++;
     }
     if (!count) return;
-    struct family family = {.text = text};
+    struct vx_metric_family family = {.text = text};
 #define VX_METRIC_GPU(name_, type_, labels_, value_, help_)                              \
     for (i32 g = 0; g < count; g++) {                                                    \
         const struct vx_gpu_stats *gpu = gpus[g];                                        \
-        struct value value = value_;                                                     \
+        struct vx_metric_value value = value_;                                           \
         if (value.absent) continue;                                                      \
-        family_begin(&family, #name_, #type_, help_);                                    \
-        series(text, #name_, labels[g], labels_, value);                                 \
+        vx_metrics_family(&family, #name_, #type_, help_);                               \
+        vx_metrics_series(text, #name_, labels[g], labels_, value);                      \
     }
 #include "server/metrics/metrics_forms.h"
 }
@@ -281,9 +272,10 @@ static void render_gpus(const struct vx_metrics_sources *s, struct vx_text *text
 /* Shares are observed in billionths, as times are in nanoseconds. */
 enum unit { UNIT_COUNT, UNIT_SECONDS, UNIT_SHARE };
 
-static struct value value_in(enum unit unit, u64 number)
+static struct vx_metric_value value_in(enum unit unit, u64 number)
 {
-    return unit == UNIT_COUNT ? (struct value){.whole = number} : value_of_ns(number);
+    return unit == UNIT_COUNT ? (struct vx_metric_value){.whole = number}
+                              : value_of_ns(number);
 }
 
 static void render_histogram(const struct vx_metrics *metrics, enum vx_histogram_id id,
@@ -297,24 +289,26 @@ static void render_histogram(const struct vx_metrics *metrics, enum vx_histogram
         char label[LABELS_BYTES], bound[48] = "+Inf";
         struct vx_text made;
         if (i < vx_metrics_scales[id].count) {
-            struct value value = value_in(unit, vx_metrics_scales[id].bounds[i]);
+            struct vx_metric_value value =
+                value_in(unit, vx_metrics_scales[id].bounds[i]);
             vx_text_init(&made, bound, sizeof bound);
             vx_text_decimal(&made, value.whole, value.billionths);
         }
         below += histogram->counts[i];
-        series(text, suffixed, label_make(label, "le", bound), "", COUNT(below));
+        vx_metrics_series(text, suffixed, label_make(label, "le", bound), "",
+                          COUNT(below));
     }
     snprintf(suffixed, sizeof suffixed, "%s_sum", name);
-    series(text, suffixed, "", "", value_in(unit, histogram->sum));
+    vx_metrics_series(text, suffixed, "", "", value_in(unit, histogram->sum));
     snprintf(suffixed, sizeof suffixed, "%s_count", name);
-    series(text, suffixed, "", "", COUNT(below));
+    vx_metrics_series(text, suffixed, "", "", COUNT(below));
 }
 
 static void render_histograms(const struct vx_metrics_sources *s, struct vx_text *text)
 {
-    struct family family = {.text = text};
+    struct vx_metric_family family = {.text = text};
 #define VX_HISTOGRAM(id_, name_, unit_, bounds_, help_)                                  \
-    family_begin(&family, #name_, "histogram", help_);                                   \
+    vx_metrics_family(&family, #name_, "histogram", help_);                              \
     render_histogram(s->metrics, VX_HISTOGRAM_##id_, #name_, UNIT_##unit_, text);
 #include "server/metrics/metrics_forms.h"
 }
