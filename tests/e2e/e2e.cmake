@@ -39,7 +39,7 @@ vx_e2e_test(NAME e2e_levels FILE tests/e2e/test_levels.py SECONDS 12)
 vx_e2e_test(NAME e2e_level_outputs FILE tests/e2e/test_level_outputs.py SECONDS 20)
 vx_e2e_test(NAME e2e_dense_outputs FILE tests/e2e/test_dense_outputs.py SECONDS 12)
 vx_e2e_test(NAME e2e_layouts_levels FILE tests/e2e/test_layouts_levels.py SECONDS 20 LABELS words)
-vx_e2e_test(NAME e2e_ops_definition FILE tests/e2e/test_ops_definition.py SECONDS 20)
+vx_e2e_test(NAME e2e_ops_definition FILE tests/e2e/test_ops_definition.py SECONDS 20 LABELS long)
 vx_e2e_test(NAME e2e_failures FILE tests/e2e/test_failures.py)
 # A browser, which only the stage `deploy` installs.  In release alone: test_page has the code under the sanitizers.
 vx_e2e_test(NAME e2e_live_page FILE tests/e2e/test_live_page.py SECONDS 40 LABELS deploy ONLY)
