@@ -12,48 +12,70 @@
 
 #define SHAPES_MAX 64
 #define RUNS       "50"
+/* A minute: beyond some seconds clocks and power change no more. */
+#define WARM_MS_MAX 60000
 /* The free memory divided by this is for the engine that runs a network. */
 #define ENGINE_SHARE      2
 #define ENGINE_BYTES_FAKE ((size_t)256 << 20)
 
 static const char usage[] =
-    "bench [--device cuda:0|hip:0|fake] [--list shells|map|pointwise|network|all]\n"
+    "bench [--device cuda:0|hip:0|fake]\n"
+    "      [--list shells|clouds|map|pointwise|network|all]\n"
     "      [--shape RES:C[:L][,...]] [--algorithm NAME|auto] [--tile I]\n"
-    "      [--type fp16|bf16|tf32|fp32] [--kernel 3] [--runs 50] [--json FILE]\n"
-    "      [--network demo|c64x16 | --model DIR [--version N]]\n"
-    "      [--sizes N,N... | --coords FILE]\n"
+    "      [--cloud NAME|FILE.npy[:SIZE]|clouds[,...]] [--levels 1]\n"
+    "      [--rows given|sorted|shuffled] [--channels 64[,...]] [--layers 8]\n"
+    "      [--save DIR] [--type fp16|bf16|tf32|fp32] [--kernel 3] [--runs 50]\n"
+    "      [--warm-ms 10] [--json FILE]\n"
+    "      [--network demo|c64x16 | --model DIR [--version N]] [--sizes N,N...]\n"
     "      [--order gray|number] [--table FILE] [--cache DIR]\n"
     "      [--driver LIB] [--compiler LIB] [--texts DIR]\n"
     "\n"
-    "  --list      shells: one convolution on each shell; map: building the neighbour\n"
-    "              map from coordinates; pointwise: the kernels between convolutions;\n"
-    "              network: whole requests\n"
+    "  --list      shells: one convolution on each shell; clouds: of each cloud the\n"
+    "              map, and for each number of channels a convolution, and the map\n"
+    "              and L of them; map: building the neighbour map of each shell from\n"
+    "              coordinates; pointwise: the kernels between convolutions; network:\n"
+    "              whole requests\n"
     "  --shape     shells of these resolutions and channels, instead of the default\n"
     "              ones; with L, also the map and L convolutions in one timing\n"
-    "  --tile      index of the algorithm's tile; default: from the table, else from\n"
-    "              the cost model\n"
+    "  --cloud     torus, cube, plane, tree, room, noise5, noise1, noise01; clouds =\n"
+    "              all of them; a .npy of voxels (axes, or sample and axes), or of\n"
+    "              points with the edge of a voxel: scan.npy:0.1.  A network runs on\n"
+    "              them instead of on shells\n"
+    "  --levels    of each cloud also the sets of voxels 2, 4, ... times as large\n"
+    "  --rows      the order of the rows: as made or in the file, sorted, at random\n"
+    "  --save      write each cloud to DIR/NAME.npy, int32 rows sample x y z\n"
+    "  --tile      index of the algorithm's tile, or all: each one after the other;\n"
+    "              default: from the table, else from the cost model\n"
+    "  --warm-ms   how long a device is kept busy before each timing: 10 lets the\n"
+    "              clocks rise, 2000 measures at the limit of its power\n"
     "  --network   demo from the root of the tree, or cCxL: L convolutions of C\n"
     "              channels\n"
-    "  --coords    instead of shells: int32 rows sample x y z, as numpy's tofile writes\n"
-    "  --order     how rows are sorted: by the Gray rank of the mask, or by it\n"
+    "  --order     how the device sorts rows: by the Gray rank of the mask, or by it\n"
     "              as a number\n"
     "\n"
     "useful and exec are TFLOP/s of the existing pairs and of all that the tiles\n"
-    "compute; %mma and %mem are shares of the rates of our own kernel on a dense\n"
-    "product of 8192^3 and of one pass over memory, both measured first.  warm: the\n"
-    "cache as the previous run left it; cold: overwritten before each run; graph:\n"
-    "recorded and replayed; eager: launched.\n";
+    "compute.  %mma is exec as a share of the vendor's product (cuBLAS) of as many\n"
+    "channels, the row \"vendor\" above it; without the vendor's library, of our own\n"
+    "kernel on a dense product of 8192^3.  %mem is a share of one pass over memory.\n"
+    "warm: the cache as the previous run left it; cold: overwritten before each run;\n"
+    "graph: recorded and replayed; eager: launched; kept: requests whose geometry is\n"
+    "in the cache.\n";
 
 /* The values of the flags, as text. */
 struct flags {
     const char *list, *shape, *algorithm, *tile, *type, *kernel, *runs, *json;
-    const char *network, *model, *version, *sizes, *coords, *order, *table;
+    const char *network, *model, *version, *sizes, *order, *table;
+    const char *cloud, *levels, *rows, *channels, *layers, *save, *warm;
     struct vx_workbench_wanted device;
 };
 struct tool {
     struct flags flags;
     struct vx_shape shapes[SHAPES_MAX];
     i32 shapes_count;
+    struct vx_bench_clouds clouds;
+    struct vx_bench_clouds_wanted wanted;
+    i32 channels[SHAPES_MAX]; /* of the list "clouds" */
+    i32 channels_count, layers;
     struct vx_bench_network network;
     struct vx_tune_table *table;
     struct vx_bench bench;
@@ -81,7 +103,13 @@ static bool parse_flags(int count, char **arguments, struct flags *flags)
         {"--model", &flags->model},
         {"--version", &flags->version},
         {"--sizes", &flags->sizes},
-        {"--coords", &flags->coords},
+        {"--cloud", &flags->cloud},
+        {"--levels", &flags->levels},
+        {"--rows", &flags->rows},
+        {"--channels", &flags->channels},
+        {"--layers", &flags->layers},
+        {"--save", &flags->save},
+        {"--warm-ms", &flags->warm},
         {"--order", &flags->order},
         {"--table", &flags->table},
     };
@@ -101,12 +129,17 @@ static bool parse_word(const char *flag, const char *word, const char *const *wo
 
 static bool parse_words(struct tool *tool)
 {
-    static const char *const lists[] = {"shells", "map", "pointwise", "network", "all"};
+    static const char *const lists[] = {"shells",    "clouds",  "map",
+                                        "pointwise", "network", "all"};
+    static const char *const rows[] = {"given", "sorted", "shuffled"};
     static const char *const orders[] = {"gray", "number"};
     const struct flags *flags = &tool->flags;
     if (!parse_word("--list", flags->list, lists, VX_COUNT(lists)) ||
-        !parse_word("--order", flags->order, orders, VX_COUNT(orders)))
+        !parse_word("--order", flags->order, orders, VX_COUNT(orders)) ||
+        !parse_word("--rows", flags->rows, rows, VX_COUNT(rows)))
         return false;
+    for (int i = 0; i < (int)VX_COUNT(rows); i++)
+        if (!strcmp(flags->rows, rows[i])) tool->wanted.order = (enum vx_cloud_order)i;
     tool->bench.type = vx_tune_type_of_name(flags->type);
     tool->bench.pick.algorithm = vx_conv_of_name(flags->algorithm);
     if (!tool->bench.type)
@@ -125,13 +158,20 @@ static bool parse_numbers(struct tool *tool)
     struct vx_bench_network *network = &tool->network;
     const char *list = flags->sizes;
     char word[64];
-    i64 tile, runs, kernel, version;
-    if (!vx_flag_number("--tile", flags->tile, -1, INT32_MAX, &tile) ||
+    i64 tile, runs, kernel, version, warm, levels, layers;
+    const bool every = !strcmp(flags->tile, "all");
+    if (!vx_flag_number("--tile", every ? "0" : flags->tile, -1, INT32_MAX, &tile) ||
         !vx_flag_number("--runs", flags->runs, 1, VX_HARNESS_RUNS_MAX, &runs) ||
         !vx_flag_number("--kernel", flags->kernel, 1, 7, &kernel) ||
-        !vx_flag_number("--version", flags->version, 1, INT32_MAX, &version))
+        !vx_flag_number("--version", flags->version, 1, INT32_MAX, &version) ||
+        !vx_flag_number("--warm-ms", flags->warm, 0, WARM_MS_MAX, &warm) ||
+        !vx_flag_number("--levels", flags->levels, 1, VX_BENCH_LEVELS_MAX, &levels) ||
+        !vx_flag_number("--layers", flags->layers, 1, VX_LAYERS_MAX, &layers))
         return false;
-    tool->bench.tile = (i32)tile;
+    tool->bench.warm_ns = warm * 1000000;
+    tool->wanted.levels = (i32)levels;
+    tool->layers = (i32)layers;
+    tool->bench.tile = every ? VX_BENCH_TILE_ALL : (i32)tile;
     tool->bench.runs = (i32)runs;
     tool->bench.kernel = (i32)kernel;
     network->version = (i32)version;
@@ -169,6 +209,23 @@ static bool parse_shapes(struct tool *tool)
     return true;
 }
 
+static bool parse_channels(struct tool *tool)
+{
+    const char *list = tool->flags.channels;
+    char word[64];
+    while ((list = vx_flag_word(list, word))) {
+        i64 channels;
+        if (tool->channels_count == SHAPES_MAX) {
+            vx_print_error("--channels: expected at most %d\n", SHAPES_MAX);
+            return false;
+        }
+        if (!vx_flag_number("--channels", word, 1, VX_CHANNELS_MAX, &channels))
+            return false;
+        tool->channels[tool->channels_count++] = (i32)channels;
+    }
+    return true;
+}
+
 static bool parse(int count, char **arguments, struct tool *tool)
 {
     struct flags *flags = &tool->flags;
@@ -179,17 +236,29 @@ static bool parse(int count, char **arguments, struct tool *tool)
                             .runs = RUNS,
                             .version = "1",
                             .sizes = "10000,100000,1000000",
+                            .levels = "1",
+                            .rows = "given",
+                            .channels = "64",
+                            .layers = "8",
+                            .warm = "10",
                             .order = "gray"};
     if (!parse_flags(count, arguments, flags)) return false;
-    if (!flags->list) flags->list = flags->network || flags->model ? "network" : "shells";
+    if (!flags->list)
+        flags->list = flags->network || flags->model ? "network"
+                      : flags->cloud                 ? "clouds"
+                                                     : "shells";
+    if (!flags->cloud && !strcmp(flags->list, "clouds")) flags->cloud = "clouds";
     if (flags->network && flags->model) {
         vx_print_error("expected --network or --model, not both\n");
         return false;
     }
     tool->network.model = flags->model;
-    tool->network.coords = flags->coords;
+    tool->network.clouds = &tool->clouds;
+    tool->wanted.list = flags->cloud;
+    tool->wanted.save = flags->save;
     tool->network.name = flags->network || flags->model ? flags->network : "c64x16";
-    return parse_words(tool) && parse_numbers(tool) && parse_shapes(tool);
+    return parse_words(tool) && parse_numbers(tool) && parse_shapes(tool) &&
+           parse_channels(tool);
 }
 
 /* --- running --- */
@@ -199,18 +268,39 @@ static bool tool_wants(const struct tool *tool, const char *list)
     return !strcmp(tool->flags.list, list) || !strcmp(tool->flags.list, "all");
 }
 
+/* The map is that of the first number of channels: wider layers may want another order. */
+static vx_status tool_cloud(struct tool *tool, const struct vx_cloud *cloud,
+                            struct vx_why *why)
+{
+    struct vx_bench_set set = {
+        .n = cloud->n, .coords = cloud->coords, .layers = tool->layers};
+    memcpy(set.name, cloud->name, sizeof set.name);
+    for (i32 i = 0; i < tool->channels_count; i++) {
+        set.channels = tool->channels[i];
+        if (!i) VX_TRY(vx_bench_map(&tool->bench, &set, why));
+        VX_TRY(vx_bench_conv(&tool->bench, &set, why));
+    }
+    return VX_OK;
+}
+
 static vx_status tool_kernels(struct tool *tool, struct vx_why *why)
 {
     struct vx_bench *bench = &tool->bench;
     VX_TRY(vx_harness_open(bench->bench.set, bench->bench.stream, why, &bench->harness));
+    /* Without it the ceiling is our own kernel's, as the help says. */
+    vx_status vendor =
+        vx_blas_gpu_open(bench->bench.gpu, bench->bench.stream, NULL, NULL, &bench->blas);
+    (void)vendor;
     bench->harness->plain = !strcmp(tool->flags.order, "number");
     VX_TRY(vx_bench_ceilings(bench, why));
     for (i32 i = 0; i < tool->shapes_count; i++) {
-        const struct vx_shape *shape = &tool->shapes[i];
-        if (tool_wants(tool, "shells")) VX_TRY(vx_bench_conv(bench, shape, why));
-        if (tool_wants(tool, "map")) VX_TRY(vx_bench_map(bench, shape, why));
-        if (tool_wants(tool, "pointwise")) VX_TRY(vx_bench_pointwise(bench, shape, why));
+        const struct vx_bench_set set = vx_bench_set_of_shape(&tool->shapes[i]);
+        if (tool_wants(tool, "shells")) VX_TRY(vx_bench_conv(bench, &set, why));
+        if (tool_wants(tool, "map")) VX_TRY(vx_bench_map(bench, &set, why));
+        if (tool_wants(tool, "pointwise")) VX_TRY(vx_bench_pointwise(bench, &set, why));
     }
+    for (i32 i = 0; tool_wants(tool, "clouds") && i < tool->clouds.count; i++)
+        VX_TRY(tool_cloud(tool, &tool->clouds.list[i], why));
     return VX_OK;
 }
 
@@ -259,15 +349,22 @@ static vx_status tool_open(struct tool *tool, struct vx_why *why)
     return VX_OK;
 }
 
+static void tool_close_device(struct vx_bench *bench)
+{
+    vx_blas_gpu_close(&bench->blas);
+    vx_harness_close(&bench->harness);
+    vx_workbench_close(&bench->bench);
+}
+
 static vx_status tool_run(struct tool *tool, struct vx_why *why)
 {
     struct vx_bench *bench = &tool->bench;
     VX_TRY(tool_open(tool, why));
     VX_TRY(tool_network_settings(tool, why));
+    VX_TRY(vx_bench_clouds_open(&tool->wanted, why, &tool->clouds));
     vx_bench_title(bench);
     if (strcmp(tool->flags.list, "network") != 0) VX_TRY(tool_kernels(tool, why));
-    vx_harness_close(&bench->harness);
-    vx_workbench_close(&bench->bench);
+    tool_close_device(bench);
     if (tool_wants(tool, "network")) VX_TRY(vx_bench_network(bench, &tool->network, why));
     return VX_OK;
 }
@@ -280,8 +377,8 @@ int vx_tool_bench(int count, char **arguments)
     if (vx_tool_help(count, arguments, usage)) return 0;
     if (!parse(count, arguments, &tool)) return 2;
     vx_status status = tool_run(&tool, &why);
-    vx_harness_close(&tool.bench.harness);
-    vx_workbench_close(&tool.bench.bench);
+    tool_close_device(&tool.bench);
+    vx_bench_clouds_close(&tool.clouds);
     vx_tune_table_close(&tool.table);
     if (tool.bench.json >= 0) close(tool.bench.json);
     if (!status.fault) return 0;

@@ -8,8 +8,9 @@
 #include <string.h>
 
 #define MAP_KERNELS_MAX 64
-#define DENSE_EDGE      8192 /* of the dense product: the same as for other libraries */
-#define DENSE_EDGE_FAKE 32   /* a reference in C computes it: enough to run every line */
+#define DENSE_EDGE      8192  /* of the dense product: the same as for other libraries */
+#define DENSE_EDGE_FAKE 32    /* a reference in C computes it: enough to run every line */
+#define VENDOR_ROWS     65536 /* of the vendor's product: enough to fill any device */
 
 /* --- what a tile executes --- */
 
@@ -100,6 +101,15 @@ vx_status vx_bench_executed(struct vx_harness *harness, struct vx_why *why, i64 
 
 /* --- one convolution --- */
 
+struct vx_bench_set vx_bench_set_of_shape(const struct vx_shape *shape)
+{
+    struct vx_bench_set set = {.n = vx_shape_shell_count(shape->res),
+                               .channels = shape->channels,
+                               .layers = shape->layers};
+    snprintf(set.name, sizeof set.name, "%d", shape->res);
+    return set;
+}
+
 static vx_status bench_conv_run(void *context, struct vx_why *why)
 {
     struct vx_harness *harness = context;
@@ -146,14 +156,16 @@ static vx_status bench_ready(struct vx_bench *bench,
     return vx_kernel_set_ready(bench->bench.set, wanted, count, NULL, why);
 }
 
-/* Loads the problem into the harness, with its choice. */
+/* Loads the problem into the harness, with its choice.  `coords`: NULL = a shell. */
 static vx_status bench_load(struct vx_bench *bench, const struct vx_conv_problem *problem,
-                            struct vx_conv_choice *choice, struct vx_why *why)
+                            const i32 *coords, struct vx_why *why)
 {
-    VX_TRY(bench_choose(bench, problem, why, choice));
-    VX_TRY(bench_ready(bench, problem, choice, why));
-    VX_TRY(vx_harness_load(bench->harness, problem, NULL, why));
-    return vx_harness_use(bench->harness, choice, why);
+    const struct vx_harness_geometry geometry = {.coords = coords};
+    struct vx_conv_choice choice;
+    VX_TRY(bench_choose(bench, problem, why, &choice));
+    VX_TRY(bench_ready(bench, problem, &choice, why));
+    VX_TRY(vx_harness_load(bench->harness, problem, &geometry, why));
+    return vx_harness_use(bench->harness, &choice, why);
 }
 
 static vx_status bench_row_of(struct vx_harness *harness, struct vx_why *why,
@@ -213,23 +225,55 @@ static vx_status bench_infer(struct vx_bench *bench, const struct vx_bench_row *
     return vx_bench_time(bench, &timing, &row, why);
 }
 
-vx_status vx_bench_conv(struct vx_bench *bench, const struct vx_shape *shape,
-                        struct vx_why *why)
+/* The vendor's product of as many channels: what the convolution would be if every row had
+ * all neighbours, and they lay side by side.  More rows would not make it faster. */
+static vx_status bench_ceiling(struct vx_bench *bench,
+                               const struct vx_conv_problem *problem,
+                               struct vx_bench_row *row, struct vx_why *why)
+{
+    const i64 rows = problem->n < VENDOR_ROWS ? problem->n : VENDOR_ROWS;
+    return vx_bench_vendor(bench,
+                           &(struct vx_bench_product){
+                               row->shape, rows, problem->v * problem->ci, problem->co},
+                           why, &row->ceiling);
+}
+
+/* Every tile of the algorithm that fits, one after the other. */
+static vx_status bench_tiles(struct vx_bench *bench, const struct vx_bench_set *set,
+                             struct vx_why *why)
 {
     struct vx_conv_problem problem;
     struct vx_conv_choice choice;
+    vx_status status = VX_OK;
+    bench_problem(bench, set->n, set->channels, bench->kernel, &problem);
+    (void)vx_pick_conv(&bench->pick, &problem, &choice);
+    const i32 count = vx_conv_spec(choice.algorithm)->tiles_count;
+    for (choice.tile = 0; choice.tile < count && !status.fault; choice.tile++) {
+        if (!vx_conv_fits(&problem, &choice, vx_gpu_caps(bench->bench.gpu))) continue;
+        bench->tile = choice.tile;
+        status = vx_bench_conv(bench, set, why);
+    }
+    bench->tile = VX_BENCH_TILE_ALL;
+    return status;
+}
+
+vx_status vx_bench_conv(struct vx_bench *bench, const struct vx_bench_set *set,
+                        struct vx_why *why)
+{
+    if (bench->tile == VX_BENCH_TILE_ALL) return bench_tiles(bench, set, why);
+    struct vx_conv_problem problem;
     struct vx_bench_row row = {.what = "conv"};
     struct vx_harness_timing timing = {
         .run = bench_conv_run, .context = bench->harness, .graph = true};
-    snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
-    bench_problem(bench, vx_shape_shell_count(shape->res), shape->channels, bench->kernel,
-                  &problem);
-    VX_TRY(bench_load(bench, &problem, &choice, why));
+    snprintf(row.shape, sizeof row.shape, "%s:%d", set->name, set->channels);
+    bench_problem(bench, set->n, set->channels, bench->kernel, &problem);
+    VX_TRY(bench_load(bench, &problem, set->coords, why));
     VX_TRY(bench_row_of(bench->harness, why, &row));
+    VX_TRY(bench_ceiling(bench, &problem, &row, why));
     VX_TRY(vx_bench_time(bench, &timing, &row, why));
     timing.cold = true;
     VX_TRY(vx_bench_time(bench, &timing, &row, why));
-    return shape->layers > 1 ? bench_infer(bench, &row, shape->layers, why) : VX_OK;
+    return set->layers > 1 ? bench_infer(bench, &row, set->layers, why) : VX_OK;
 }
 
 /* --- the map of a convolution --- */
@@ -239,20 +283,18 @@ static vx_status bench_map_run(void *context, struct vx_why *why)
     return vx_harness_map_run(context, why);
 }
 
-vx_status vx_bench_map(struct vx_bench *bench, const struct vx_shape *shape,
+vx_status vx_bench_map(struct vx_bench *bench, const struct vx_bench_set *set,
                        struct vx_why *why)
 {
     struct vx_conv_problem problem;
-    struct vx_conv_choice choice;
     struct vx_bench_row row = {.what = "map"};
     struct vx_harness_timing timing = {
         .run = bench_map_run, .context = bench->harness, .graph = true};
-    snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
-    bench_problem(bench, vx_shape_shell_count(shape->res), shape->channels, bench->kernel,
-                  &problem);
+    snprintf(row.shape, sizeof row.shape, "%s:%d", set->name, set->channels);
+    bench_problem(bench, set->n, set->channels, bench->kernel, &problem);
     VX_ENSURE_WHY(problem.v > 1, why, INVALID_ARGUMENT, "a kernel of 1 has no map",
                   "expected --kernel of at least 3 for the list \"map\"");
-    VX_TRY(bench_load(bench, &problem, &choice, why));
+    VX_TRY(bench_load(bench, &problem, set->coords, why));
     row.n = problem.n;
     row.pairs = bench->harness->pairs;
     row.v = problem.v;
@@ -273,7 +315,6 @@ static vx_status bench_dense(struct vx_bench *bench, struct vx_why *why)
     const struct vx_pick pick = bench->pick;
     const i32 tile = bench->tile;
     struct vx_conv_problem problem;
-    struct vx_conv_choice choice;
     struct vx_bench_row row = {.what = "dense"};
     struct vx_harness_timing timing = {
         .run = bench_conv_run, .context = bench->harness, .graph = true};
@@ -282,19 +323,21 @@ static vx_status bench_dense(struct vx_bench *bench, struct vx_why *why)
     /* A layer of one offset has no map, and only IMPLICIT needs none. */
     bench->pick.algorithm = VX_CONV_IMPLICIT;
     bench->tile = -1;
-    vx_status status = bench_load(bench, &problem, &choice, why);
+    vx_status status = bench_load(bench, &problem, NULL, why);
     bench->pick = pick;
     bench->tile = tile;
     VX_TRY(status);
     VX_TRY(bench_row_of(bench->harness, why, &row));
     VX_TRY(vx_bench_time(bench, &timing, &row, why));
-    bench->dense_rate = row.median > 0 ? row.flops_useful / row.median : 0;
+    VX_TRY(vx_bench_vendor(bench, &(struct vx_bench_product){row.shape, edge, edge, edge},
+                           why, &bench->dense_rate));
+    if (!(bench->dense_rate > 0) && row.median > 0)
+        bench->dense_rate = row.flops_useful / row.median;
     return VX_OK;
 }
 
 vx_status vx_bench_ceilings(struct vx_bench *bench, struct vx_why *why)
 {
-    const struct vx_shape copy = {0, 0, 0};
-    VX_TRY(vx_bench_pointwise(bench, &copy, why));
+    VX_TRY(vx_bench_pointwise(bench, NULL, why));
     return bench_dense(bench, why);
 }

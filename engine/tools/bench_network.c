@@ -31,6 +31,8 @@
 enum { CONVERT, GEOMETRY, COMPUTE, OUTPUT, DEVICE, WALL, PARTS };
 static const char *const part_names[PARTS] = {"convert", "geometry", "layers",
                                               "output",  "device",   "wall"};
+static const char *const part_names_kept[PARTS] = {
+    [DEVICE] = "device kept", [WALL] = "wall kept"};
 
 struct network {
     struct vx_bench *bench;
@@ -39,6 +41,7 @@ struct network {
     i32 channels, layers;       /* of a generated network; else 0 */
     struct vx_engine *engine;
     struct vx_model *model;
+    u64 names; /* of geometries, so far */
     f64 ns[PARTS][VX_HARNESS_RUNS_MAX];
 };
 
@@ -218,45 +221,20 @@ static vx_status output_make(const struct network *network, i32 o, i64 rows,
     return VX_OK;
 }
 
-/* The rows of the file of coordinates. */
-static vx_status coords_rows(const char *path, struct vx_why *why, i64 *n)
+static vx_status request_make(const struct network *network,
+                              const struct vx_bench_set *set, struct request *request,
+                              struct vx_item *item)
 {
-    const i64 row = 4 * (i64)sizeof(i32);
-    struct stat about;
-    VX_ENSURE_WHY(!stat(path, &about), why, NOT_FOUND, "no file of coordinates",
-                  "--coords: %.200s: %s", path, strerror(errno));
-    *n = about.st_size / row;
-    VX_ENSURE_WHY(*n >= 1 && *n <= VX_VOXELS_MAX && about.st_size % row == 0, why,
-                  INVALID_ARGUMENT, "a file has no rows of coordinates",
-                  "--coords: expected int32 rows of 4 numbers, 1 to %d of them, got %lld "
-                  "bytes",
-                  VX_VOXELS_MAX, (long long)about.st_size);
-    return VX_OK;
-}
-
-static vx_status coords_make(const struct network *network, i64 n, i32 *coords)
-{
-    const char *path = network->wanted->coords;
-    if (!path) {
-        vx_shape_shell(vx_shape_res_of(n), n, coords);
-        return VX_OK;
-    }
-    FILE *file = fopen(path, "rbe");
-    bool good = file && fread(coords, 4 * sizeof(i32), (size_t)n, file) == (size_t)n;
-    if (file) fclose(file);
-    VX_ENSURE(good, DATA_LOSS, "a file of coordinates cannot be read");
-    return VX_OK;
-}
-
-static vx_status request_make(const struct network *network, i64 n,
-                              struct request *request, struct vx_item *item)
-{
+    const i64 n = set->n;
     const struct vx_signature *signature = vx_model_signature(network->model);
     const i64 feats = n * signature->feats_channels;
     VX_TRY(vx_data_open(VX_NUMBER_F16, 2, 1.0f, &request->data));
     VX_TRY(host_make(network, (size_t)n * 4 * sizeof(i32), &request->coords));
     VX_TRY(host_make(network, (size_t)feats * 2, &request->feats));
-    VX_TRY(coords_make(network, n, request->coords.memory));
+    if (set->coords)
+        memcpy(request->coords.memory, set->coords, (size_t)n * 4 * sizeof(i32));
+    else
+        vx_shape_shell(vx_shape_res_of(n), n, request->coords.memory);
     for (i64 at = 0; at < feats; at += VX_DATA_BLOCK) {
         i64 left = feats - at < VX_DATA_BLOCK ? feats - at : VX_DATA_BLOCK;
         memcpy((u8 *)request->feats.memory + 2 * at, request->data->typed,
@@ -301,18 +279,23 @@ static int compare_f64(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static void network_print(struct network *network, const struct vx_item *item, i64 n)
+/* Rows of the parts from `first` on. */
+static void network_print(struct network *network, const struct vx_bench_set *set,
+                          const struct vx_item *item, i32 first)
 {
     struct vx_bench *bench = network->bench;
-    struct vx_bench_row row = {.what = "network", .n = n, .runs = bench->runs};
+    struct vx_bench_row row = {.what = "network", .n = set->n, .runs = bench->runs};
     const f64 layer = 2.0 * network->channels * network->channels * (f64)item->pairs;
+    const bool kept = item->geometry_hit;
     snprintf(row.shape, sizeof row.shape, "%s",
-             network->wanted->name ? network->wanted->name : "model");
+             set->name[0]            ? set->name
+             : network->wanted->name ? network->wanted->name
+                                     : "model");
     row.pairs = item->pairs;
-    for (i32 part = 0; part < PARTS; part++) {
+    for (i32 part = first; part < PARTS; part++) {
         f64 *ns = network->ns[part];
         qsort(ns, (size_t)bench->runs, sizeof *ns, compare_f64);
-        row.state = part_names[part];
+        row.state = kept ? part_names_kept[part] : part_names[part];
         row.median = vx_harness_quantile(ns, bench->runs, 0.5);
         row.p10 = vx_harness_quantile(ns, bench->runs, 0.1);
         row.p90 = vx_harness_quantile(ns, bench->runs, 0.9);
@@ -321,30 +304,60 @@ static void network_print(struct network *network, const struct vx_item *item, i
     }
 }
 
-static vx_status network_requests(struct network *network, i64 n, struct vx_why *why)
+static vx_status network_times(struct network *network, struct request *request,
+                               struct vx_item *item, struct vx_why *why)
 {
-    struct request request = {.data = NULL};
-    struct vx_item item;
-    struct vx_batch batch = {.items = &item, .items_count = 1};
-    vx_status status = request_make(network, n, &request, &item);
+    struct vx_batch batch = {.items = item, .items_count = 1};
+    vx_status status = VX_OK;
     i32 warmups = network->wanted->kind == VX_DEVICE_FAKE ? WARMUPS : WARMUPS_REAL;
     for (i32 run = -warmups; run < network->bench->runs && !status.fault; run++) {
         i64 begin = vx_clock_ns();
-        status = request_run(network, &batch, &request);
+        status = request_run(network, &batch, request);
         i64 wall = vx_clock_ns() - begin;
-        if (status.fault) *why = item.why;
+        if (status.fault) *why = item->why;
         if (run < 0) continue;
-        network->ns[CONVERT][run] = (f64)item.convert_ns;
-        network->ns[GEOMETRY][run] = (f64)item.geometry_ns;
-        network->ns[COMPUTE][run] = (f64)item.compute_ns;
-        network->ns[OUTPUT][run] = (f64)item.output_ns;
-        network->ns[DEVICE][run] =
-            (f64)(item.convert_ns + item.geometry_ns + item.compute_ns + item.output_ns);
+        network->ns[CONVERT][run] = (f64)item->convert_ns;
+        network->ns[GEOMETRY][run] = (f64)item->geometry_ns;
+        network->ns[COMPUTE][run] = (f64)item->compute_ns;
+        network->ns[OUTPUT][run] = (f64)item->output_ns;
+        network->ns[DEVICE][run] = (f64)(item->convert_ns + item->geometry_ns +
+                                         item->compute_ns + item->output_ns);
         network->ns[WALL][run] = (f64)wall;
     }
-    if (!status.fault) network_print(network, &item, n);
+    return status;
+}
+
+/* First each request as new coordinates, then all by one name, so that the geometry is
+ * kept.  If it does not fit in the cache, there are no rows of the second kind. */
+static vx_status network_requests(struct network *network, const struct vx_bench_set *set,
+                                  struct vx_why *why)
+{
+    struct request request = {.data = NULL};
+    struct vx_item item;
+    vx_status status = request_make(network, set, &request, &item);
+    if (!status.fault) status = network_times(network, &request, &item, why);
+    if (!status.fault) network_print(network, set, &item, 0);
+    item.coords_ref.low = ++network->names;
+    if (!status.fault) status = network_times(network, &request, &item, why);
+    if (!status.fault && item.geometry_hit) network_print(network, set, &item, DEVICE);
     request_free(network, &request);
     return status;
+}
+
+static vx_status network_all(struct network *network, struct vx_why *why)
+{
+    const struct vx_bench_network *wanted = network->wanted;
+    const struct vx_bench_clouds *clouds = wanted->clouds;
+    for (i32 i = 0; i < clouds->count; i++) {
+        struct vx_bench_set set = {.n = clouds->list[i].n,
+                                   .coords = clouds->list[i].coords};
+        memcpy(set.name, clouds->list[i].name, sizeof set.name);
+        VX_TRY(network_requests(network, &set, why));
+    }
+    for (i32 i = 0; !clouds->count && i < wanted->sizes_count; i++)
+        VX_TRY(network_requests(network, &(struct vx_bench_set){.n = wanted->sizes[i]},
+                                why));
+    return VX_OK;
 }
 
 static vx_status network_run(struct network *network, struct vx_why *why)
@@ -364,14 +377,7 @@ static vx_status network_run(struct network *network, struct vx_why *why)
     VX_TRY(vx_engine_open(&options, why, &network->engine));
     VX_TRY(vx_engine_load(network->engine, &source, NULL, why, &network->model));
     VX_TRY(vx_engine_warm(network->engine, network->model, why));
-    if (wanted->coords) {
-        i64 n;
-        VX_TRY(coords_rows(wanted->coords, why, &n));
-        return network_requests(network, n, why);
-    }
-    for (i32 i = 0; i < wanted->sizes_count; i++)
-        VX_TRY(network_requests(network, wanted->sizes[i], why));
-    return VX_OK;
+    return network_all(network, why);
 }
 
 vx_status vx_bench_network(struct vx_bench *bench, const struct vx_bench_network *wanted,

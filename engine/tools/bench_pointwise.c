@@ -169,19 +169,19 @@ static vx_status pointwise_rows(struct pointwise *at, struct vx_why *why)
     return VX_OK;
 }
 
-static vx_status pointwise_all(struct pointwise *at, const struct vx_shape *shape,
+static vx_status pointwise_all(struct pointwise *at, const struct vx_bench_set *set,
                                struct vx_why *why)
 {
     struct vx_bench_row row = {.what = "copy"};
     VX_TRY(pointwise_ready(at, why));
     VX_TRY(pointwise_alloc(at, why));
-    if (!shape->res) {
+    if (!set) {
         at->kernel = ACTIVATION;
         VX_TRY(pointwise_time(at, &row, why));
         at->bench->copy_rate = row.median > 0 ? row.bytes / row.median : 0;
         return VX_OK;
     }
-    snprintf(row.shape, sizeof row.shape, "%d:%d", shape->res, shape->channels);
+    snprintf(row.shape, sizeof row.shape, "%s:%d", set->name, set->channels);
     for (at->kernel = 0; at->kernel < KERNELS; at->kernel++) {
         if (at->kernel == ROWS_IN) VX_TRY(pointwise_rows(at, why));
         row.what = names[at->kernel];
@@ -190,18 +190,17 @@ static vx_status pointwise_all(struct pointwise *at, const struct vx_shape *shap
     return VX_OK;
 }
 
-/* A shape of resolution 0 is the ceiling: one pass over COPY_BYTES of memory. */
-vx_status vx_bench_pointwise(struct vx_bench *bench, const struct vx_shape *shape,
+vx_status vx_bench_pointwise(struct vx_bench *bench, const struct vx_bench_set *set,
                              struct vx_why *why)
 {
     struct pointwise at = {.bench = bench, .type = bench->type};
     struct vx_why second;
-    at.c = shape->res ? shape->channels : COPY_CHANNELS;
+    at.c = set ? set->channels : COPY_CHANNELS;
     at.cp = vx_channels_padded(at.c);
-    at.n = shape->res ? vx_shape_shell_count(shape->res)
-                      : (bench->bench.fake ? COPY_BYTES_FAKE : COPY_BYTES) /
-                            (at.cp * vx_number_bytes(at.type));
-    vx_status status = pointwise_all(&at, shape, why);
+    at.n = set ? set->n
+               : (bench->bench.fake ? COPY_BYTES_FAKE : COPY_BYTES) /
+                     (at.cp * vx_number_bytes(at.type));
+    vx_status status = pointwise_all(&at, set, why);
     void **const all[] = {&at.a, &at.b, &at.out, &at.vector};
     vx_status end = vx_gpu_stream_wait(bench->bench.gpu, bench->bench.stream, &second);
     (void)end; /* `status` already reports a lost device */

@@ -23,7 +23,7 @@ void vx_bench_title(const struct vx_bench *bench)
     if (bench->bench.gpu)
         vx_print(", %s, driver %d", vx_gpu_arch(bench->bench.gpu),
                  vx_gpu_driver_version(bench->bench.gpu));
-    vx_print("\n%-11s %-10s %-11s %9s %-14s %4s %10s %10s %10s %7s %7s %7s %5s %5s\n",
+    vx_print("\n%-11s %-14s %-11s %9s %-14s %4s %10s %10s %10s %7s %7s %7s %5s %5s\n",
              "what", "shape", "state", "N", "algorithm", "tile", "median us", "p10",
              "p90", "useful", "exec", "GB/s", "%mma", "%mem");
 }
@@ -44,6 +44,11 @@ static const char *row_tile(const struct vx_bench_row *row, char text[96])
 static f64 rate(f64 amount, f64 ns)
 {
     return ns > 0 ? amount / ns : 0;
+}
+
+static f64 ceiling_of(const struct vx_bench *bench, const struct vx_bench_row *row)
+{
+    return row->ceiling > 0 ? row->ceiling : bench->dense_rate;
 }
 
 static f64 percent(f64 part, f64 whole)
@@ -83,7 +88,7 @@ static void row_json(const struct vx_bench *bench, const struct vx_bench_row *ro
         (long long)row->pairs, row->ci, row->co, row->v, row->runs, row->median, row->p10,
         row->p90, rate(row->flops_useful, row->median) / 1e3,
         rate(row->flops_executed, row->median) / 1e3, rate(row->bytes, row->median),
-        bench->dense_rate / 1e3, bench->copy_rate);
+        ceiling_of(bench, row) / 1e3, bench->copy_rate);
     VX_ASSERT(used < JSON_BYTES);
     for (int at = 0; at < used;) {
         ssize_t put = write(bench->json, line + at, (size_t)(used - at));
@@ -97,13 +102,13 @@ void vx_bench_print(const struct vx_bench *bench, const struct vx_bench_row *row
     const f64 useful = rate(row->flops_useful, row->median);
     const f64 executed = rate(row->flops_executed, row->median);
     const f64 bytes = rate(row->bytes, row->median);
-    vx_print("%-11s %-10s %-11s %9lld %-14s %4d %10.1f %10.1f %10.1f %7.1f %7.1f %7.0f "
+    vx_print("%-11s %-14s %-11s %9lld %-14s %4d %10.1f %10.1f %10.1f %7.1f %7.1f %7.0f "
              "%5.1f %5.1f\n",
              row->what, row->shape, row->state, (long long)row->n,
              row->choice ? vx_conv_name(row->choice->algorithm) : "-",
              row->choice ? row->choice->tile : 0, row->median / 1e3, row->p10 / 1e3,
              row->p90 / 1e3, useful / 1e3, executed / 1e3, bytes,
-             percent(useful, bench->dense_rate), percent(bytes, bench->copy_rate));
+             percent(executed, ceiling_of(bench, row)), percent(bytes, bench->copy_rate));
     if (bench->json >= 0) row_json(bench, row);
 }
 
@@ -112,7 +117,7 @@ vx_status vx_bench_time(struct vx_bench *bench, struct vx_harness_timing *timing
 {
     timing->runs = bench->runs;
     timing->warmups = 3; /* for caches and lazy loading; later runs are all alike */
-    timing->warm_ns = VX_STAND_WARM_NS;
+    timing->warm_ns = bench->warm_ns;
     VX_TRY(vx_harness_time(bench->harness, timing, why, bench->ns));
     row->runs = timing->runs;
     row->median = vx_harness_quantile(bench->ns, timing->runs, 0.5);

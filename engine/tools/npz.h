@@ -7,6 +7,8 @@
  *   VX_TRY(vx_npz_read(path, "feats", &why, &array));
  *   vx_free(array.data);
  *
+ * vx_npy_read and vx_npy_write do the same with a .npy, which is one array without a name.
+ *
  * A file is written beside its path and renamed when it is complete.  Arrays are written
  * when they are added, and listed in the order of their `place`.
  *
@@ -57,6 +59,12 @@ void vx_npz_drop(struct vx_npz **npz);
 /* Reads one array of a file into new memory, with its checksum checked. */
 VX_MUST_USE vx_status vx_npz_read(const char *path, const char *name, struct vx_why *why,
                                   struct vx_npz_array *array);
+
+/* One array, of a file that has nothing else. */
+VX_MUST_USE vx_status vx_npy_read(const char *path, struct vx_why *why,
+                                  struct vx_npz_array *array);
+VX_MUST_USE vx_status vx_npy_write(const char *path, const struct vx_npz_array *array,
+                                   struct vx_why *why);
 
 /* The checksum of a zip: CRC-32 as in ISO 3309; `crc` is that of the bytes before. */
 u32 vx_npz_crc(u32 crc, const void *data, size_t bytes);

@@ -221,3 +221,21 @@ vx_status vx_npz_read(const char *path, const char *name, struct vx_why *why,
     vx_source_close(&source);
     return status;
 }
+
+vx_status vx_npy_read(const char *path, struct vx_why *why, struct vx_npz_array *array)
+{
+    char label[VX_LABEL_BYTES];
+    struct vx_source source;
+    *array = (struct vx_npz_array){.name = "array"};
+    vx_label_of_path(path, 2, label);
+    VX_TRY(vx_source_open(path, label, why, &source));
+    u8 *content = vx_alloc(source.bytes + 1);
+    vx_status status = VX_OK;
+    if (content) status = vx_source_read(&source, 0, content, source.bytes, why);
+    if (content && !status.fault)
+        status = array_parse(&source, content, source.bytes, why, array);
+    if (status.fault) vx_free(content);
+    vx_source_close(&source);
+    VX_ENSURE(content, RESOURCE_EXHAUSTED, "no memory to read a .npy");
+    return status;
+}

@@ -191,10 +191,10 @@ static vx_status put_directory(struct vx_npz *npz, struct vx_why *why)
     return put(npz, end, sizeof end, why);
 }
 
-vx_status vx_npz_close(struct vx_npz **npz, struct vx_why *why)
+/* Gives the file its name if `status` is good, else removes it; releases in any case. */
+static vx_status finish(struct vx_npz **npz, vx_status status, struct vx_why *why)
 {
     struct vx_npz *closing = *npz;
-    vx_status status = put_directory(closing, why);
     if (!status.fault) {
         bool closed = !close(closing->file);
         closing->file = -1;
@@ -209,6 +209,22 @@ vx_status vx_npz_close(struct vx_npz **npz, struct vx_why *why)
     }
     vx_npz_drop(npz);
     return status;
+}
+
+vx_status vx_npz_close(struct vx_npz **npz, struct vx_why *why)
+{
+    return finish(npz, put_directory(*npz, why), why);
+}
+
+vx_status vx_npy_write(const char *path, const struct vx_npz_array *array,
+                       struct vx_why *why)
+{
+    u8 header[HEADER_BYTES];
+    struct vx_npz *file;
+    VX_TRY(vx_npz_create(path, why, &file));
+    vx_status status = put(file, header, header_make(array, header), why);
+    if (!status.fault) status = put(file, array->data, vx_npz_bytes(array), why);
+    return finish(&file, status, why);
 }
 
 void vx_npz_drop(struct vx_npz **npz)

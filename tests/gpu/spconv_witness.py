@@ -79,7 +79,6 @@ def make_bench(folder, coords, shape):
                for name, value in nets.make_weights(nets.bench_steps(), 9, bias=False).items()}
     nets.write_model(folder / "bench", nets.bench_document(shape, len(first)), weights)
     np.save(folder / "bench.npy", first)
-    first.tofile(folder / "bench.coords")   # for voxeld bench
 
 
 # --- run
@@ -387,7 +386,7 @@ def bench(arguments):
         return 0
     return subprocess.run(
         [arguments.bin / "voxeld", "bench", "--device", arguments.device, "--list", "network",
-         "--model", arguments.folder / "bench", "--coords", arguments.folder / "bench.coords",
+         "--model", arguments.folder / "bench", "--cloud", arguments.folder / "bench.npy",
          "--runs", str(runs)], env=environment(arguments)).returncode
 
 

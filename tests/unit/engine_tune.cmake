@@ -3,6 +3,8 @@ foreach(name tune measure tune_tools)
   vx_unit_test(NAME test_${name} LIBS engine LABELS mixes)
 endforeach()
 vx_unit_test(NAME test_tune_shipped LIBS engine)
+vx_unit_test(NAME test_clouds LIBS engine LABELS mixes)
+vx_unit_test(NAME test_bench_cloud LIBS engine LABELS mixes)
 vx_unit_test(NAME test_record LIBS engine
   SOURCES tests/support/engine_rig.c tests/support/model_files.c ${vx_network_oracle})
 vx_unit_test(NAME test_conv_cost LIBS engine)
