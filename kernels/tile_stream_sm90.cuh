@@ -15,8 +15,8 @@
  *
  * Owner    -
  * Thread   device code, every thread of the block.
- * Limits   sm_90a; F16, BF16; VX_TILE_N 128 or 256, VX_TILE_CO 64, 128 or 256, together at
- *          most 32768 sums; VX_TILE_CI 64.
+ * Limits   sm_90a; F16, BF16; VX_TILE_N 128 or 256, VX_TILE_CO 32, 64, 96, 128, 160, 192 or
+ *          256, together at most 32768 sums; VX_TILE_CI 64.
  * Fails    never.
  * Source   CUTLASS's warp specialisation; the tiled weights, the ring over tiles and the
  *          skip at 64 rows are ours.
@@ -38,6 +38,9 @@
 #define MULTIPLY_REGISTERS "200"
 
 /* --- the warpgroups that multiply --- */
+
+#define PASTED(a_, b_) a_##b_
+#define PASTE(a_, b_)  PASTED(a_, b_) /* b_ is a macro */
 
 /* What is loaded of a tile while the one before it is computed. */
 struct tile_next {
@@ -88,13 +91,7 @@ VX_DEVICE void products_end(struct multiply *it, const struct ring *ring)
 
 VX_DEVICE void columns_multiply(float *sums, uint64_t left, uint64_t right)
 {
-#if VX_TILE_CO == 256
-    vx_wgmma_256(sums, left, right);
-#elif VX_TILE_CO == 128
-    vx_wgmma_128(sums, left, right);
-#else
-    vx_wgmma_64(sums, left, right);
-#endif
+    PASTE(vx_wgmma_, VX_TILE_CO)(sums, left, right);
 }
 
 /* The products of one offset.  `which` is a constant: bit m: the m-th 64 rows have it. */
