@@ -4,17 +4,17 @@
 #ifndef VX_WORDS
 #define VX_WORDS 1
 #endif
-/* Blocks per processor.  A brick begins with four dependent reads, so more waves
- * hide more latency; with five blocks a thread has 48 registers. */
-#define VX_BLOCKS 5
-/* For many sets.  The arguments are in registers, not in constant memory: a thread needs
- * 64 registers; with 48 the compiler spills. */
-#define VX_BLOCKS_MANY 4
+/* Blocks per processor: more waves hide more latency.  With five a thread has 48 registers,
+ * which do for one word of mask.  The arguments of many sets are in registers, not in
+ * constant memory, and take a block more. */
+#define VX_BLOCKS      (VX_WORDS > 1 ? 4 : 5)
+#define VX_BLOCKS_MANY (VX_WORDS > 1 ? 3 : 4)
 #define VX_WAVES       (VX_BRICK_MAP_THREADS / VX_WAVE)
 /* Eight lanes with four entries each make one word of mask. */
 #define VX_LANES 8
 /* A brick, its 26 neighbours, and one brick that is always empty, for entries past V. */
 #define VX_NEAR 28
+#define VX_OWN  13 /* the brick itself */
 
 /* One half of a brick's mask, and the number of the row before its first voxel. */
 struct __attribute__((aligned(8))) near_half {
@@ -27,19 +27,49 @@ struct __attribute__((aligned(8))) quad {
     uint16_t entries[4];
 };
 
-/* The brick that a wave works on. */
+/* A brick of the list. */
 struct brick {
     uint64_t key, mask;
-    int64_t base;
-    uint32_t count;
+    int32_t base;
 };
 
-VX_DEVICE struct brick brick_of(const struct vx_brick_map_args *args, uint32_t listed)
+VX_DEVICE struct brick brick_of(const struct vx_brick_map_args *args, uint32_t slot)
 {
-    uint32_t slot = args->list[listed];
     struct vx_brick_slot it = args->slots[slot];
-    struct brick brick = {it.key, it.mask, args->base[slot],
-                          (uint32_t)vx_count_bits64(it.mask)};
+    struct brick brick = {it.key, it.mask, args->base[slot]};
+    return brick;
+}
+
+/* A wave's way through the list.  What it needs of the next two bricks is loaded while it
+ * works on one: a brick of few voxels takes less time than its loads. */
+struct walk {
+    uint32_t at, step, count;
+    uint32_t slot; /* of the brick behind `next` */
+    struct brick next;
+};
+
+VX_DEVICE uint32_t walk_slot(const struct vx_brick_map_args *args,
+                             const struct walk *walk, uint32_t ahead)
+{
+    uint32_t listed = walk->at + ahead * walk->step;
+    return listed < walk->count ? args->list[listed] : 0;
+}
+
+VX_DEVICE void walk_begin(const struct vx_brick_map_args *args, struct walk *walk)
+{
+    walk->at = vx_block_x() + vx_wave() * args->blocks;
+    walk->step = VX_WAVES * args->blocks;
+    walk->count = args->counts->bricks;
+    if (walk->at < walk->count) walk->next = brick_of(args, walk_slot(args, walk, 0));
+    walk->slot = walk_slot(args, walk, 1);
+}
+
+/* The brick at walk->at; begins to load the one behind it. */
+VX_DEVICE struct brick walk_take(const struct vx_brick_map_args *args, struct walk *walk)
+{
+    struct brick brick = walk->next;
+    walk->next = brick_of(args, walk->slot);
+    walk->slot = walk_slot(args, walk, 2);
     return brick;
 }
 
@@ -82,16 +112,43 @@ VX_DEVICE void fill_table(const struct vx_brick_map_args *args, struct quad *tab
     }
 }
 
-/* Looks up the bricks around a brick, one to a lane, and lists its voxels' places. */
+/* The places of a brick from which a kernel reaches the brick beside it along an axis. */
+VX_DEVICE uint64_t axis_reaching(const struct vx_brick_map_args *args, int32_t axis,
+                                 int32_t side)
+{
+    const uint64_t repeats[3] = {1, 0x0001000100010001u, 0x1111111111111111u};
+    const int32_t reach = args->kernel[axis] / 2 * args->dilation[axis];
+    const int32_t width = 16 >> 2 * axis; /* places from one to the next along the axis */
+    if (!side || reach >= 4) return ~(uint64_t)0;
+    uint64_t places = ((uint64_t)1 << reach * width) - 1;
+    if (side > 0) places <<= (4 - reach) * width;
+    return places * repeats[axis];
+}
+
+/* The same for the brick that is this lane's among the 27; none for its own. */
+VX_DEVICE uint64_t places_reaching(const struct vx_brick_map_args *args)
+{
+    const int32_t lane = (int32_t)vx_lane();
+    if (lane >= VX_NEAR - 1 || lane == VX_OWN) return 0;
+    return axis_reaching(args, 0, lane / 9 - 1) &
+           axis_reaching(args, 1, lane / 3 % 3 - 1) &
+           axis_reaching(args, 2, lane % 3 - 1);
+}
+
+/* Looks up the bricks around a brick that its voxels reach, one to a lane, and lists its
+ * voxels' places. */
 VX_DEVICE void look_around(const struct vx_brick_map_args *args,
-                           const struct brick *brick, struct near_half *near,
-                           uint8_t *places)
+                           const struct brick *brick, uint64_t reaching,
+                           struct near_half *near, uint8_t *places)
 {
     int32_t lane = (int32_t)vx_lane();
     if (lane < VX_NEAR) {
         uint64_t mask = 0;
         uint32_t before = 0;
-        if (lane < VX_NEAR - 1) {
+        if (lane == VX_OWN) {
+            mask = brick->mask;
+            before = (uint32_t)brick->base - 1u;
+        } else if (brick->mask & reaching) {
             uint64_t key =
                 vx_brick_beside(brick->key, lane / 9 - 1, lane / 3 % 3 - 1, lane % 3 - 1);
             uint32_t slot =
@@ -124,12 +181,13 @@ VX_DEVICE uint32_t map_rows(const struct vx_brick_map_args *args,
                             const uint8_t *places, const struct quad *table)
 {
     uint32_t part = vx_lane() % VX_LANES, pairs = 0;
-    for (uint32_t first = 0; first < brick->count; first += VX_WAVE / VX_LANES) {
+    const uint32_t count = (uint32_t)vx_count_bits64(brick->mask);
+    for (uint32_t first = 0; first < count; first += VX_WAVE / VX_LANES) {
         uint32_t voxel = first + vx_lane() / VX_LANES;
-        int write = voxel < brick->count;
+        int write = voxel < count;
         const struct quad *quads =
             table + (write ? places[voxel] : 0) * VX_WORDS * VX_LANES + part;
-        int64_t row = brick->base + voxel;
+        int64_t row = (int64_t)brick->base + voxel;
         struct vx_words4 *nbr =
             (struct vx_words4 *)(args->nbr + row * args->nbr_stride) + part;
         for (int32_t word = 0; word < VX_WORDS && word < args->words; word++) {
@@ -160,14 +218,16 @@ VX_DEVICE void map_near(const struct vx_brick_map_args *args)
     VX_SHARED struct quad table[64 * VX_WORDS * VX_LANES];
     VX_SHARED struct near_half near[VX_WAVES][VX_NEAR * 2];
     VX_SHARED uint8_t places[VX_WAVES][64];
+    const uint64_t reaching = places_reaching(args);
+    const uint32_t wave = vx_wave();
     uint64_t pairs = 0;
-    uint32_t wave = vx_wave(), count = args->counts->bricks;
+    struct walk walk;
+    walk_begin(args, &walk);
     fill_table(args, table);
     vx_barrier();
-    for (uint32_t listed = vx_block_x() + wave * args->blocks; listed < count;
-         listed += VX_WAVES * args->blocks) {
-        struct brick brick = brick_of(args, listed);
-        look_around(args, &brick, near[wave], places[wave]);
+    for (; walk.at < walk.count; walk.at += walk.step) {
+        const struct brick brick = walk_take(args, &walk);
+        look_around(args, &brick, reaching, near[wave], places[wave]);
         vx_wave_barrier();
         pairs += map_rows(args, &brick, near[wave], places[wave], table);
         vx_wave_barrier(); /* before the next brick overwrites `near` and `places` */
@@ -232,7 +292,7 @@ VX_DEVICE void map_far(const struct vx_brick_map_args *args)
     uint32_t count = args->counts->bricks;
     for (uint32_t listed = vx_block_x() + vx_wave() * args->blocks; listed < count;
          listed += VX_WAVES * args->blocks) {
-        struct brick brick = brick_of(args, listed);
+        struct brick brick = brick_of(args, args->list[listed]);
         int64_t row = brick.base;
         for (uint32_t place = 0; place < 64; place++)
             if (brick.mask >> place & 1u)

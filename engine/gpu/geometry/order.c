@@ -52,13 +52,13 @@ static bool order_pass_next(i32 bits, struct order_pass *pass)
 /* Fewer runs than these tell too little of a row.  Measured are 3^3 and 5^3, with 25. */
 #define RUNS_MIN 16
 
-/* The run of the signature that rows are sorted by; 0 = by their masks: those of a group, and
- * those of which all fits in a key.  A run is a line of the kernel where that makes enough of
+/* The run of the signature that rows are sorted by; 0 = by their masks: those of a group, of offsets
+ * that are no kernel, and those of which all fits in a key.  A run is a line of the kernel where that makes enough of
  * them, but not too many for a key. */
 static i32 order_run(const struct vx_gpu_order_want *want)
 {
     const i32 *kernel = want->kernel, least = (i32)divided_up(want->v, VX_ORDER_CHUNK);
-    if (want->groups > 1) return 0;
+    if (want->groups > 1 || want->v != kernel[0] * kernel[1] * kernel[2]) return 0;
     if (kernel[0] == 3 && kernel[1] == 3 && kernel[2] == 3) return 3;
     if (want->v <= 32) return 0;
     if (kernel[2] < least || divided_up(want->v, kernel[2]) < RUNS_MIN) return least;
