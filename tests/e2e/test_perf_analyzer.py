@@ -33,6 +33,8 @@ STAGES = {"queue": "Server Queue", "compute_input": "Server Compute Input",
 NO_GPU = {*(f"WARNING: Unable to parse 'nv_gpu_{name}' metric." for name in
             ("utilization", "power_usage", "memory_used_bytes", "memory_total_bytes")),
           "Unable to unregister all shared memory regions"}
+# A machine that is busy with other programs takes longer than a tenth of a second for a scrape.
+SLOW = re.compile(r"WARNING: Triton metrics endpoint latency \(\d+ms\) is larger than the querying")
 
 
 def environment():
@@ -183,7 +185,8 @@ class Report:
     def check(self):
         """Checks what holds for every run."""
         assert self.throughput > 0 and self.latency_us > 0 and self.count > 0
-        assert self.grew["fail"] == 0 and self.warnings <= NO_GPU
+        assert self.grew["fail"] == 0
+        assert {line for line in self.warnings if not SLOW.match(line)} <= NO_GPU
         # The program reads statistics at the ends of its windows, when requests are in flight.
         assert 0 < self.server_count <= self.grew["success"]
         # All stages of the server are within the time of the request.
