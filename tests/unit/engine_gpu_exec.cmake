@@ -17,6 +17,10 @@ endforeach()
 vx_unit_test(NAME test_gpu_concat LIBS engine SECONDS 10 BUSY
   SOURCES tests/support/unet.c tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})
+# Maps whose neighbours lie in the order of their rows.
+vx_unit_test(NAME test_gpu_neighbours LIBS engine LABELS mixes
+  SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c ${vx_network_oracle})
 vx_unit_test(NAME test_gpu_live LIBS engine SECONDS 10 BUSY LABELS mixes
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})
