@@ -44,8 +44,12 @@ static const struct vx_conv_problem problem = {.n = VOXELS,
                                                .co = CHANNELS,
                                                .type = VX_NUMBER_F16};
 static const struct vx_map_key key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}};
-static const struct vx_gpu_order_want order = {
-    .n = VOXELS, .v = OFFSETS, .groups = 1, .sorted = true, .gray = true};
+static const struct vx_gpu_order_want order = {.n = VOXELS,
+                                               .v = OFFSETS,
+                                               .groups = 1,
+                                               .kernel = {3, 3, 3},
+                                               .sorted = true,
+                                               .gray = true};
 
 static void need(struct big *big, vx_status status, const struct vx_why *why)
 {

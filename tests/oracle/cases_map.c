@@ -33,6 +33,7 @@ struct want {
     struct vx_map_key key;
     i32 groups;
     bool sorted, gray;
+    i32 run; /* of the signature that rows are sorted by, 0 = by the masks */
 };
 
 /* Index and map in the rig's device memory, poisoned before, as the engine builds them. */
@@ -40,6 +41,7 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
                           const struct want *want)
 {
     const i64 n = cloud->n;
+    const i32 *kernel = want->key.kernel;
     const size_t coords = vx_round_up((size_t)(n * cloud->columns) * 4, 256);
     const size_t index_bytes = vx_round_up(vx_gpu_index_bytes(n), 256);
     const size_t rows_bytes = vx_round_up((size_t)n * 4, 256);
@@ -47,6 +49,7 @@ static struct built build(struct vx_rig *rig, const struct vx_cloud *cloud,
     const struct vx_gpu_order_want order = {.n = n,
                                             .v = vx_map_offsets(&want->key),
                                             .groups = want->groups,
+                                            .kernel = {kernel[0], kernel[1], kernel[2]},
                                             .sorted = want->sorted,
                                             .gray = want->gray};
     const size_t order_bytes = vx_round_up(vx_gpu_order_bytes(&order), 256);
@@ -192,6 +195,7 @@ static void check_order(struct vx_rig *rig, const char *label, const struct buil
     struct vx_mask_order_args args = {.n = n,
                                       .words = map->words,
                                       .bits = map->v / want->groups,
+                                      .run = want->run,
                                       .groups = want->groups,
                                       .gray = want->gray,
                                       .masks = map->masks,
@@ -247,17 +251,18 @@ static void map_faults(struct vx_rig *rig, i64 n)
 void vx_cases_map(struct vx_rig *rig)
 {
     static const struct want wants[] = {
-        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 1, true, true},
-        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 1, true, false},
-        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 3, true, true},
-        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 9, true, true},
-        {{.kernel = {3, 3, 3}, .dilation = {2, 2, 2}}, 1, false, false},
-        {{.kernel = {5, 5, 5}, .dilation = {1, 1, 1}}, 5, true, true},
-        {{.kernel = {7, 7, 7}, .dilation = {1, 1, 1}}, 1, true, true},
-        {{.kernel = {5, 5, 5}, .dilation = {1, 1, 1}}, 1, true, false},
-        {{.kernel = {3, 3, 3}, .dilation = {9, 1, 5}}, 1, true, true},
-        {{.kernel = {1, 3, 5}, .dilation = {1, 1, 1}}, 1, true, true},
-        {{.kernel = {3, 1, 1}, .dilation = {1, 1, 1}}, 3, true, true},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 1, true, true, 3},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 1, true, false, 3},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 3, true, true, 0},
+        {{.kernel = {3, 3, 3}, .dilation = {1, 1, 1}}, 9, true, true, 0},
+        {{.kernel = {3, 3, 3}, .dilation = {2, 2, 2}}, 1, false, false, 0},
+        {{.kernel = {5, 5, 5}, .dilation = {1, 1, 1}}, 5, true, true, 0},
+        {{.kernel = {7, 7, 7}, .dilation = {1, 1, 1}}, 1, true, true, 13},
+        {{.kernel = {5, 5, 5}, .dilation = {1, 1, 1}}, 1, true, false, 5},
+        {{.kernel = {3, 3, 3}, .dilation = {9, 1, 5}}, 1, true, true, 3},
+        {{.kernel = {1, 3, 5}, .dilation = {1, 1, 1}}, 1, true, true, 0},
+        {{.kernel = {3, 1, 1}, .dilation = {1, 1, 1}}, 3, true, true, 0},
+        {{.kernel = {3, 5, 7}, .dilation = {1, 1, 1}}, 1, true, true, 4},
     };
     static const i64 sizes[] = {1,  33,   2048,  1000,  2049,  31,
                                 32, 4097, 10007, 16384, 16385, 70001};
