@@ -2,6 +2,9 @@ vx_unit_test(NAME test_gpu_pieces LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_levels LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c tests/support/level_truth.c tests/support/voxels.c)
+# Orders of rows and lists of pairs.
+vx_unit_test(NAME test_gpu_order LIBS engine LABELS mixes
+  SOURCES tests/support/device_rig.c tests/support/voxels.c)
 vx_unit_test(NAME test_gpu_shares LIBS engine
   SOURCES tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
