@@ -464,6 +464,8 @@ START_TEST(pairs_are_listed_by_offset)
         }
     }
     ck_assert_int_eq(got_starts[v_count], there);
+    /* Counts of one tile, and totals: 343 words each, in lines. */
+    ck_assert_uint_eq(vx_gpu_pairs_scratch_bytes(256, 343), 2 * 1536);
     guards_check(scratch, scratch_bytes);
     guards_check(starts, starts_bytes);
     guards_check(in_rows, in_bytes);
