@@ -75,6 +75,7 @@ void vx_cases_run(struct vx_rig *rig)
         {"samples", vx_cases_samples},
         {"dense", vx_cases_dense},
         {"convolution", vx_cases_conv},
+        {"left out", vx_cases_left_out},
         {"mlp", vx_cases_mlp},
     };
     for (size_t area = 0; area < VX_COUNT(areas); area++) {

@@ -2,6 +2,9 @@ vx_unit_test(NAME test_gpu_pieces LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_levels LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c tests/support/level_truth.c tests/support/voxels.c)
+# Orders of rows and lists of pairs.
+vx_unit_test(NAME test_gpu_order LIBS engine LABELS mixes
+  SOURCES tests/support/device_rig.c tests/support/voxels.c)
 vx_unit_test(NAME test_gpu_shares LIBS engine
   SOURCES tests/support/device_rig.c)
 vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
@@ -16,6 +19,10 @@ foreach(name gpu_dense gpu_dense_parts gpu_exec gpu_exec_faults gpu_rounds gpu_s
 endforeach()
 vx_unit_test(NAME test_gpu_concat LIBS engine SECONDS 10 BUSY
   SOURCES tests/support/unet.c tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c ${vx_network_oracle})
+# Maps whose neighbours lie in the order of their rows.
+vx_unit_test(NAME test_gpu_neighbours LIBS engine LABELS mixes
+  SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})
 vx_unit_test(NAME test_gpu_live LIBS engine SECONDS 10 BUSY LABELS mixes
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
