@@ -439,6 +439,39 @@ CLIENTS = [
         [(rate("voxeld_log_lines_dropped_total", "instance"), "{{instance}}")],
     ),
 ]
+TLS_AND_TRACES = [
+    (
+        "Until certificates expire",
+        "s",
+        6,
+        "Of the certificate, and of the list of revoked ones; 0 = that time has passed",
+        [(f"min by (instance, file) (voxeld_tls_expires_seconds{{{I}}})", "{{file}} {{instance}}")],
+    ),
+    (
+        "TLS handshakes",
+        "ops",
+        6,
+        "The help text of voxeld_tls_handshakes_total explains the results",
+        [(rate("voxeld_tls_handshakes_total", "result"), "{{result}}")],
+    ),
+    (
+        "TLS files",
+        "none",
+        6,
+        "good: 1 = used as they are now, 0 = older ones apply; how often in an hour they were read",
+        [
+            (f"min by (instance) (voxeld_tls_files_good{{{I}}})", "good {{instance}}"),
+            (f"sum by (result) (increase(voxeld_tls_reloads_total{{{I}}}[1h]))", "{{result}}"),
+        ],
+    ),
+    (
+        "Spans",
+        "ops",
+        6,
+        "By what became of them; all but sent are lost",
+        [(rate("voxeld_spans_total", "result"), "{{result}}")],
+    ),
+]
 ROWS = [
     ("Now", STATS),
     ("Requests", REQUESTS),
@@ -448,4 +481,5 @@ ROWS = [
     ("Caches", CACHES),
     ("Workers", WORKERS),
     ("Clients", CLIENTS),
+    ("TLS and traces", TLS_AND_TRACES),
 ]

@@ -360,6 +360,7 @@ void vx_tls_count(struct vx_tls *tls, struct vx_tls_counters *counters)
         counters->handshakes[i] = tls->handshakes[i];
     counters->reloads = tls->reloads;
     counters->reloads_failed = tls->reloads_failed;
+    counters->files_kept = tls->files_kept;
     pthread_mutex_lock(&tls->lock);
     counters->cert_until_s = tls->context.cert_until_s;
     counters->crl_until_s = tls->context.crl_until_s;

@@ -93,6 +93,8 @@ void vx_tls_reload(struct vx_tls *tls);
 struct vx_tls_counters {
     u64 handshakes[VX_TLS_RESULTS_COUNT];
     u64 reloads, reloads_failed;
+    /* The files have changed and cannot be used: those that were read before are kept. */
+    bool files_kept;
     i64 cert_until_s, crl_until_s; /* since 1970; 0 = there is none */
     i32 under_way;                 /* handshakes */
 };

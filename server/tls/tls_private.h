@@ -120,6 +120,7 @@ struct vx_tls {
 
     _Atomic u64 handshakes[VX_TLS_RESULTS_COUNT];
     _Atomic u64 reloads, reloads_failed;
+    atomic_bool files_kept; /* the last reload failed */
     _Atomic i64 rest_bytes; /* of all sessions */
 };
 

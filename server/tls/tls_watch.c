@@ -45,6 +45,7 @@ static void read_again(struct vx_tls *tls)
     struct vx_why why = {""};
     vx_tls_watch_note(tls);
     vx_status status = vx_tls_context_open(&tls->options.files, &why, &made);
+    tls->files_kept = status.fault != NULL;
     if (status.fault) {
         atomic_fetch_add(&tls->reloads_failed, 1);
         VX_LOG(TLS_KEPT, VX_LOG_TEXT("why", vx_status_text(status, &why)));

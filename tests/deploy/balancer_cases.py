@@ -2,7 +2,8 @@
 """What every load balancer must do: a geometry stays on one replica, and no call fails while a
 replica leaves.
 
-`proxy` has the address `grpc`; wait_up(name) and wait_down(name) wait until it sees the replica so.
+`proxy` has the address `grpc`, and `tls`, None for plain text; wait_up(name) and wait_down(name)
+wait until it sees the replica so.
 """
 
 import signal
@@ -15,23 +16,23 @@ from voxeld_process import PATIENCE
 
 def stay(proxy, replicas, grids):
     before = sum(misses(one) for one in replicas)
-    first = homes(proxy.grpc, replicas, grids)
+    first = homes(proxy, replicas, grids)
     assert {first.count("a"), first.count("b")} <= set(range(8, 33)), first
     # Three clients sent each grid: the neighbour maps were built once.
     assert sum(misses(one) for one in replicas) - before == len(grids)
-    assert homes(proxy.grpc, replicas, grids[::-1])[::-1] == first
+    assert homes(proxy, replicas, grids[::-1])[::-1] == first
     assert sum(misses(one) for one in replicas) - before == len(grids)
 
 
 def reach_both(proxy, replicas, grids):
     """Calls without the header."""
     before = [answered(one) for one in replicas]
-    with opened(proxy.grpc, [Raw]) as (client,):
+    with opened(proxy, [Raw]) as (client,):
         for _ in grids:
             client.infer(*grids[0])
     more = [answered(one) - old for one, old in zip(replicas, before)]
     assert sum(more) == len(grids) and min(more) > 0, more
-    with Client(proxy.grpc) as client:
+    with Client(proxy.grpc, tls=proxy.tls) as client:
         assert client.server_ready() and client.model_ready(MODEL)
         assert client.model_metadata(MODEL).name == MODEL
 
@@ -39,9 +40,9 @@ def reach_both(proxy, replicas, grids):
 def leave_and_return(proxy, replicas, grids, how, count=30):
     """Each replica in turn, under load.  how(proxy, replica) makes three steps: it leaves, it has
     ended, it is back.  Between them each client has `count` answers."""
-    first = homes(proxy.grpc, replicas, grids)
+    first = homes(proxy, replicas, grids)
     for leaving, other in (replicas, replicas[::-1]):
-        with Load(proxy.grpc, grids) as load:
+        with Load(proxy, grids) as load:
             load.wait_progress(count)
             steps = how(proxy, leaving)
             next(steps)
@@ -56,7 +57,7 @@ def leave_and_return(proxy, replicas, grids, how, count=30):
             load.wait_progress(count)
         assert not load.errors, load.errors
     wait_homes(proxy, replicas, grids, first)
-    assert homes(proxy.grpc, replicas, grids) == first
+    assert homes(proxy, replicas, grids) == first
 
 
 def wait_homes(proxy, replicas, grids, wanted):
@@ -64,7 +65,7 @@ def wait_homes(proxy, replicas, grids, wanted):
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            if homes(proxy.grpc, replicas, grids) == wanted:
+            if homes(proxy, replicas, grids) == wanted:
                 return
         except AssertionError:  # calls of one geometry were answered by two replicas
             pass

@@ -2,6 +2,7 @@
 """Clients of several kinds, a load of them, and which replica answered them."""
 
 import contextlib
+import queue
 import struct
 import threading
 import time
@@ -12,7 +13,7 @@ import numpy as np
 import tritonclient.grpc as triton
 
 import deployed  # its path has voxeld and voxeld_process; pylint: disable=unused-import
-from voxeld import Client, messages, wire
+from voxeld import Client, messages, secure, wire
 from voxeld_process import PATIENCE
 
 MODEL = "conv"
@@ -29,8 +30,14 @@ def header(coords):
 class Triton:
     """NVIDIA's client, which sends the header that it is given."""
 
-    def __init__(self, where):
-        self.client = triton.InferenceServerClient(where)
+    def __init__(self, where, tls):
+        options = {}
+        if tls:
+            options = {"ssl": True, "root_certificates": str(tls.ca)}
+            options["channel_args"] = list(tls.options())
+            if tls.cert:
+                options.update(private_key=str(tls.key), certificate_chain=str(tls.cert))
+        self.client = triton.InferenceServerClient(where, **options)
 
     def infer(self, coords, feats):
         inputs = [
@@ -48,27 +55,56 @@ class Triton:
         self.client.close()
 
 
+def output(answer, rows):
+    """Of a ModelInferResponse."""
+    raw = [value for number, value in wire.fields(answer) if number == 6]
+    return np.frombuffer(bytes(raw[0]), "<f4").reshape(rows, -1)
+
+
 class Raw:
     """A channel and bytes, without the header."""
 
-    def __init__(self, where):
-        self.channel = grpc.insecure_channel(where, [("grpc.use_local_subchannel_pool", 1)])
+    def __init__(self, where, tls):
+        options = (("grpc.use_local_subchannel_pool", 1),)
+        self.channel = secure.channel_of(grpc, where, options, None, tls)
         self.call = self.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
     def infer(self, coords, feats):
         answer = self.call(messages.pack_infer(MODEL, coords, feats, {}), timeout=PATIENCE)
-        raw = [value for number, value in wire.fields(answer) if number == 6]
-        return np.frombuffer(bytes(raw[0]), "<f4").reshape(len(coords), -1)
+        return output(answer, len(coords))
 
     def close(self):
         self.channel.close()
 
 
+class Stream(Raw):
+    """One ModelStreamInfer with a header, open until close()."""
+
+    def __init__(self, where, tls, named):
+        super().__init__(where, tls)
+        self.requests = queue.Queue()
+        call = self.channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        self.answers = call(
+            iter(self.requests.get, None), metadata=((HEADER, named),), timeout=PATIENCE
+        )
+
+    def infer(self, coords, feats):
+        self.requests.put(messages.pack_infer(MODEL, coords, feats, {}))
+        fields = dict(wire.fields(next(self.answers)))
+        assert 1 not in fields, fields[1]
+        return output(fields[2], len(coords))
+
+    def end(self):
+        """Half-closes; the stream must end without an error."""
+        self.requests.put(None)
+        assert not list(self.answers)
+
+
 class Ours:
     """Our client, with coordinates in each request or, where it can, their names."""
 
-    def __init__(self, where, names=False):
-        self.client, self.names, self.known = Client(where), names, {}
+    def __init__(self, where, tls, names=False):
+        self.client, self.names, self.known = Client(where, tls=tls), names, {}
 
     def infer(self, coords, feats):
         options = {}
@@ -83,29 +119,32 @@ class Ours:
         self.client.close()
 
 
-CLIENTS = (Ours, lambda where: Ours(where, names=True), Triton)
+CLIENTS = (Ours, lambda where, tls: Ours(where, tls, names=True), Triton)
 
 
 @contextlib.contextmanager
-def opened(where, kinds=CLIENTS):
+def opened(proxy, kinds=CLIENTS):
+    """A client of each kind, of what has an address `grpc` and, for TLS, `tls`."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(contextlib.closing(kind(where))) for kind in kinds]
+        yield [
+            stack.enter_context(contextlib.closing(kind(proxy.grpc, proxy.tls))) for kind in kinds
+        ]
 
 
 class Load:
     """A thread for each client, which sends every grid in turn and compares answers bit for bit."""
 
-    def __init__(self, where, grids, kinds=(*CLIENTS, Raw)):
+    def __init__(self, proxy, grids, kinds=(*CLIENTS, Raw)):
         self.grids, self.expected, self.stop = grids, {}, threading.Event()
         self.errors, self.done = [], [0] * len(kinds)
         self.threads = [
-            threading.Thread(target=self._run, args=(i, where, kind))
+            threading.Thread(target=self._run, args=(i, proxy, kind))
             for i, kind in enumerate(kinds)
         ]
 
-    def _run(self, number, where, kind):
+    def _run(self, number, proxy, kind):
         at = number * 7
-        with opened(where, [kind]) as (client,):
+        with opened(proxy, [kind]) as (client,):
             while not self.stop.is_set() and not self.errors:
                 index = at % len(self.grids)
                 try:
@@ -153,10 +192,10 @@ def misses(replica):
     )
 
 
-def homes(where, replicas, grids, kinds=CLIENTS):
+def homes(proxy, replicas, grids, kinds=CLIENTS):
     """For each grid the replica's name that answered all of several clients' calls."""
     out = []
-    with opened(where, kinds) as clients:
+    with opened(proxy, kinds) as clients:
         for coords, feats in grids:
             before = [answered(one) for one in replicas]
             for client in clients:

@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import time
 import urllib.request
@@ -15,6 +16,9 @@ from replica_process import address
 from voxeld_process import PATIENCE
 
 CONFIG = DEPLOY / "envoy" / "envoy.yaml"
+CONFIG_TLS = DEPLOY / "envoy" / "envoy-tls.yaml"
+SECRETS = DEPLOY / "envoy" / "tls"
+FILES = "/etc/envoy/tls"
 
 
 def need():
@@ -25,9 +29,8 @@ def need():
     return found
 
 
-def addressed(config, listen, admin, replicas):
+def addressed(said, listen, admin, replicas):
     """The tree's configuration with addresses of the test's own; nothing else differs."""
-    said = yaml.safe_load(pathlib.Path(config).read_text())
     resources = said["static_resources"]
     (group,) = resources["clusters"][0]["load_assignment"]["endpoints"]
     places = [one["endpoint"]["address"] for one in group["lb_endpoints"]]
@@ -39,13 +42,24 @@ def addressed(config, listen, admin, replicas):
     return said
 
 
-class Envoy:
-    """`with Envoy(program, folder, replicas) as proxy:`, ready when it sees the replicas."""
+def read(config, files=FILES):
+    """A configuration of the tree, with the files of TLS in another folder."""
+    return yaml.safe_load(pathlib.Path(config).read_text().replace(FILES, str(files)))
 
-    def __init__(self, program, folder, replicas):
-        self.grpc, self.admin = address(21811), address(21812)
+
+class Envoy:
+    """`with Envoy(program, folder, replicas) as proxy:`, ready when it sees the replicas.
+
+    said     its configuration, in which addresses are replaced
+    tls      a client's Tls, if it is for TLS
+    up       names of the replicas to wait for; by default all
+    """
+
+    def __init__(self, program, folder, replicas, said=None, tls=None, up=None):
+        self.grpc, self.admin, self.tls = address(21811), address(21812), tls
         self.places = {one.name: one.grpc.split(",")[0] for one in replicas}
-        said = addressed(CONFIG, self.grpc, self.admin, list(self.places.values()))
+        self.up = self.places if up is None else up
+        said = addressed(said or read(CONFIG), self.grpc, self.admin, list(self.places.values()))
         config = pathlib.Path(folder) / "envoy.yaml"
         config.write_text(yaml.safe_dump(said))
         self.log_path = pathlib.Path(folder) / "envoy.log"
@@ -59,7 +73,7 @@ class Envoy:
 
     def __enter__(self):
         try:
-            for name in self.places:
+            for name in self.up:
                 self.wait_up(name)
         except BaseException:
             self.__exit__()
@@ -73,6 +87,11 @@ class Envoy:
     def ask(self, path):
         with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=PATIENCE) as reply:
             return reply.read().decode()
+
+    def counter(self, name):
+        """A number of Envoy's own; 0 until it has it."""
+        found = re.search(rf"^{re.escape(name)}: (\d+)$", self.ask("/stats"), re.MULTILINE)
+        return int(found[1]) if found else 0
 
     def healthy(self):
         """{replica: whether Envoy sends it calls}; empty until it answers."""
@@ -88,7 +107,7 @@ class Envoy:
             out[f"{at['address']}:{at['port_value']}"] = up
         return {name: out[place] for name, place in self.places.items() if place in out}
 
-    def _wait(self, what, condition):
+    def wait_for(self, what, condition):
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             assert self.process.poll() is None, self.log_path.read_text()[-4000:]
@@ -98,10 +117,10 @@ class Envoy:
         raise AssertionError(f"waited {PATIENCE} s for {what}: {self.log_path.read_text()[-4000:]}")
 
     def wait_up(self, name):
-        self._wait(f"{name} to be healthy", lambda: self.healthy().get(name) is True)
+        self.wait_for(f"{name} to be healthy", lambda: self.healthy().get(name) is True)
 
     def wait_down(self, name):
-        self._wait(f"{name} to be unhealthy", lambda: self.healthy().get(name) is False)
+        self.wait_for(f"{name} to be unhealthy", lambda: self.healthy().get(name) is False)
 
 
 def validate(program, config):

@@ -53,7 +53,7 @@ class HAProxy:
     """`with HAProxy(program, folder, VOXELD_A=...) as proxy:`, ready when it sees the replicas."""
 
     def __init__(self, program, folder, config=CONFIG, **environment):
-        self.grpc = address(21801)
+        self.grpc, self.tls = address(21801), None
         self.admin = pathlib.Path(folder) / "admin.sock"
         self.log_path = pathlib.Path(folder) / "haproxy.log"
         given = {"VOXELD_LISTEN": self.grpc, "HAPROXY_ADMIN": str(self.admin), **environment}

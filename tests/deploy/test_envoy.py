@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/envoy with a real Envoy and two real replicas: what test_haproxy.py asks of HAProxy."""
 
+import contextlib
+import signal
+
+import numpy as np
 import pytest
 import yaml
 
 from balancer_cases import kill, leave_and_return, reach_both, stay, terminate
-from balancer_load import HEADER
+from balancer_load import HEADER, Stream, answered, header
 from envoy_process import CONFIG, Envoy, need, validate
 from haproxy_process import CONFIG as HAPROXY
 
@@ -44,6 +48,47 @@ def test_every_geometry_stays_on_one_replica(proxy, replicas, grids):
 
 def test_calls_without_the_header_reach_both(proxy, replicas, grids):
     reach_both(proxy, replicas, grids)
+
+
+def stream_on(proxy, replica, grids):
+    """(stream, grid): one whose geometry is the replica's."""
+    for grid in grids:
+        stream = Stream(proxy.grpc, proxy.tls, header(grid[0]))
+        stream.infer(*grid)
+        if replica.metrics()["voxeld_streams"] == 1:
+            return stream, grid
+        stream.end()
+        stream.close()
+    raise AssertionError(f"no geometry is at home on {replica.name}")
+
+
+def test_a_replica_is_drained_with_a_stream_under_load(proxy, replicas, grids):
+    """SIGTERM, and a grace as long as the stream needs: it is served to its end, new calls go
+    elsewhere, and the replica that ends has no call any more."""
+
+    def drain(proxy, replica):
+        stream, grid = stream_on(proxy, replica, grids)
+        with contextlib.closing(stream):
+            first = stream.infer(*grid)
+            replica.terminate()
+            proxy.wait_down(replica.name)
+            yield
+
+            def alone():
+                """It answers, and nobody else is answered meanwhile."""
+                before = answered(replica)
+                for _ in range(5):
+                    assert np.array_equal(stream.infer(*grid), first)
+                return answered(replica) - before == 5
+
+            proxy.wait_for("the load to be elsewhere", alone)
+            stream.end()
+        replica.daemon.wait_for("its end", lambda: replica.metrics()["voxeld_streams"] == 0)
+        replica.signal(signal.SIGTERM)
+        assert replica.end() == 0
+        yield
+
+    leave_and_return(proxy, replicas, grids, drain)
 
 
 @pytest.mark.parametrize("how", [terminate, kill])

@@ -94,7 +94,7 @@ def test_tls(program, replicas, grids, tmp_path):
         with grpc.secure_channel(tls, trusted, options) as channel:
             call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
             for coords, feats in grids[:5]:
-                home = homes(proxy.grpc, replicas, [(coords, feats)])[0]
+                home = homes(proxy, replicas, [(coords, feats)])[0]
                 before = {one.name: answered(one) for one in replicas}
                 request = messages.pack_infer(MODEL, coords, feats, {})
                 call(request, metadata=((HEADER, header(coords)),), timeout=PATIENCE)

@@ -40,7 +40,7 @@ class OneHost:
     """`with OneHost(repository, folder) as host:` serves with two daemons until the block ends."""
 
     def __init__(self, repository, folder):
-        self.grpc, self.run = address(21820), folder / "run"
+        self.grpc, self.tls, self.run = address(21820), None, folder / "run"
         self.said, self.log = folder / "said", folder / "log"
         command = [SCRIPT, "--listen", self.grpc, "--http", address(HTTP), "--run", self.run]
         command += ["--voxeld", os.environ["VOXELD"], "--haproxy", need()]
@@ -103,9 +103,9 @@ def test_two_daemons_behind_one_address(repository, tmp_path):
     grids = [random_grid(seed, 20 + 7 * seed) for seed in range(40)]
     daemons = [Daemon(0), Daemon(1)]
     with OneHost(repository, tmp_path) as host:
-        first = homes(host.grpc, daemons, grids)
+        first = homes(host, daemons, grids)
         assert set(first) == {"0", "1"}
-        with Load(host.grpc, grids) as load:
+        with Load(host, grids) as load:
             load.wait_progress()
             os.kill(host.pids[1], signal.SIGKILL)
             host.wait_for("word of it", lambda: "daemon 1 (cpu) ended" in host.log.read_text())
@@ -114,7 +114,7 @@ def test_two_daemons_behind_one_address(repository, tmp_path):
             host.wait_state("UP", "voxeld/1")
             load.wait_progress()
         assert not load.errors, load.errors
-        assert homes(host.grpc, daemons, grids) == first
+        assert homes(host, daemons, grids) == first
         host.process.send_signal(signal.SIGTERM)
         for _ in daemons:
             host.wait_for("the grace", lambda: host.log.read_text().count("step=grace") == 2)

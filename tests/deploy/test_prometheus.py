@@ -13,10 +13,12 @@ import pytest
 import yaml
 
 from deployed import DEPLOY, KUBERNETES, ROOT, metric_names, metric_types, run, settings, tool
+from certificates import Authority
+from collector import Collector
 from model_files import ConvModel, random_grid
 from prometheus_process import DISCOVERED, Prometheus, without_discovery
 import voxeld
-from voxeld import Client
+from voxeld import Client, Tls
 from voxeld_process import PATIENCE, Daemon
 
 RULES = DEPLOY / "prometheus" / "voxeld.rules.yml"
@@ -200,10 +202,10 @@ def test_metrics_of_rules_and_dashboard_are_in_the_table():
 # ------- a real Prometheus -------
 
 
-def work(daemon, stopped, geometry):
+def work(daemon, tls, stopped, geometry):
     """Good requests to both models, and wrong ones, until stopped."""
     coords, feats = random_grid(geometry, 300)
-    with Client(daemon.grpc) as client:
+    with Client(daemon.grpc, tls=tls) as client:
         while not stopped.is_set():
             client.infer("conv", coords, feats, timeout=PATIENCE)
             client.infer("other", coords, feats, timeout=PATIENCE)
@@ -213,14 +215,27 @@ def work(daemon, stopped, geometry):
 
 
 # Series of tokens are there when there is a file of them.
-ANYONE = """{"tokens": [{"name": "all", "anyone": true, "models": ["*"],
+TOKENS = """{"tokens": [{"name": "all", "certificate": "CN=client", "models": ["*"],
                          "methods": ["infer", "read", "load", "settings", "memory", "admin"]}]}
 """
 
 
+def certificates(folder):
+    """(flags, client's Tls) of mutual TLS with a list of revoked certificates: its series are
+    there when it is set."""
+    if not tool("openssl"):
+        pytest.skip("SKIPPED deploy_prometheus: no openssl, which makes the certificates")
+    authority = Authority(folder / "authority")
+    server, client = authority.sign("server"), authority.sign("client")
+    flags = ["--tls-cert", server.cert, "--tls-key", server.key, "--tls-client-ca", authority.cert]
+    flags += ["--tls-client-crl", authority.crl(folder / "revoked.pem")]
+    return [str(one) for one in flags], Tls(authority.cert, client.cert, client.key)
+
+
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
-    """(daemon, Prometheus): a daemon with a CPU and a fake GPU under load, scraped some times."""
+    """(daemon, Prometheus): a daemon with a CPU and a fake GPU, with mutual TLS, tokens and spans,
+    under load, scraped some times."""
     program = need("prometheus")
     folder = tmp_path_factory.mktemp("scraped")
     for name in ("conv", "other"):
@@ -231,13 +246,17 @@ def scraped(tmp_path_factory):
     flags = ["--device", "cpu,fake:0", "--threads", "1", "--device-bytes", "256M"]
     flags += ["--kernel-cache", str(folder / "kernels"), "--client-shm", "unix"]
     tokens = folder / "tokens.json"
-    tokens.write_text(ANYONE)
+    tokens.write_text(TOKENS)
     tokens.chmod(0o600)
     flags += ["--tokens", str(tokens)]
+    more, tls = certificates(folder)
     config = DEPLOY / "prometheus" / "kubernetes.yml"
     stopped = threading.Event()
-    with Daemon(folder / "models", folder, *flags) as daemon:
-        threads = [threading.Thread(target=work, args=(daemon, stopped, i)) for i in (1, 2)]
+    with contextlib.ExitStack() as stack:
+        collector = stack.enter_context(Collector())
+        flags += [*more, "--otlp-endpoint", collector.url]
+        daemon = stack.enter_context(Daemon(folder / "models", folder, *flags))
+        threads = [threading.Thread(target=work, args=(daemon, tls, stopped, i)) for i in (1, 2)]
         for thread in threads:
             thread.start()
         try:

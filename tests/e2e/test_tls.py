@@ -411,6 +411,7 @@ def test_files_that_cannot_be_used_change_nothing(repository, tmp_path, authorit
     with Daemon(repository, tmp_path, "--tls-cert", str(tmp_path / "cert"), "--tls-key",
                 str(tmp_path / "key")) as one:
         before = shown(one)
+        assert one.metrics()["voxeld_tls_files_good"] == 1
         swap(tmp_path / "cert", second.cert)
         one.wait_said(f"--tls-key {tmp_path}/key: is not the key of the certificate in "
                       f"{tmp_path}/cert")
@@ -420,9 +421,11 @@ def test_files_that_cannot_be_used_change_nothing(repository, tmp_path, authorit
         one.wait_said("No such file or directory")
         assert live(one.grpc, trust)
         assert one.metrics()['voxeld_tls_reloads_total{result="failed"}'] >= 2
+        assert one.metrics()["voxeld_tls_files_good"] == 0
         shutil.copy(second.key, tmp_path / "key")
         one.wait_for("the new certificate", lambda: shown(one) != before)
         assert live(one.grpc, trust)
+        assert one.metrics()["voxeld_tls_files_good"] == 1
         assert one.log().count("TLS_KEPT") <= 4, "each state of the files is reported once"
 
 
