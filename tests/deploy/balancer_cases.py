@@ -50,7 +50,8 @@ def leave_and_return(proxy, replicas, grids, how, count=30):
             next(steps)
             before = answered(other)
             load.wait_progress(count)
-            assert answered(other) - before >= count * len(load.threads)
+            # One answer of each client may have been counted before, and have arrived since.
+            assert answered(other) - before >= (count - 1) * len(load.threads)
             leaving.start()
             next(steps, None)
             proxy.wait_up(leaving.name)
