@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/06_conv_masked.h"
-#include "kernels/35_conv_norm.h"
 #include "kernels/kernel.h"
 
 void vx_conv_masked_ref(const void *args, enum vx_number type);
-void vx_conv_norm_ref(const void *args, enum vx_number type);
 
 static const char *const macros[] = {"VX_TILE_N",   "VX_TILE_CO", "VX_TILE_CI",
                                      "VX_STAGES",   "VX_WARPS_N", "VX_WARPS_CO",
@@ -184,23 +182,18 @@ static bool pairs_fits(const struct vx_tile *tile, enum vx_number type,
     return !streams(tile) && fits(tile, type, caps);
 }
 
-/* Entry points with the same tiles and, but for the ends of tiles, the same functions. */
-#define TILED(name_, source_, fits_, args_, ref_)                                        \
+/* Two entry points with the same tiles and the same functions. */
+#define TILED(name_, source_, fits_)                                                     \
     {                                                                                    \
         .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \
         .tiles = tiles, .tiles_count = sizeof tiles / sizeof tiles[0],                   \
         .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |      \
                  1u << VX_NUMBER_TF32,                                                   \
-        .args_bytes = sizeof(args_), .threads = threads, .shared = shared,               \
-        .fits = fits_, .grid = grid, .ref = (ref_),                                      \
+        .args_bytes = sizeof(struct vx_conv_device_args), .threads = threads,            \
+        .shared = shared, .fits = fits_, .grid = grid, .ref = vx_conv_masked_ref,        \
     }
 
 const struct vx_kernel_spec vx_conv_masked_spec =
-    TILED("conv_masked", "06_conv_masked.cu", fits, struct vx_conv_device_args,
-          vx_conv_masked_ref);
+    TILED("conv_masked", "06_conv_masked.cu", fits);
 const struct vx_kernel_spec vx_conv_pairs_spec =
-    TILED("conv_pairs", "06_conv_pairs.cu", pairs_fits, struct vx_conv_device_args,
-          vx_conv_masked_ref);
-/* Its arguments begin with a convolution's, which is what `grid` reads. */
-const struct vx_kernel_spec vx_conv_norm_spec = TILED(
-    "conv_norm", "35_conv_norm.cu", fits, struct vx_conv_norm_args, vx_conv_norm_ref);
+    TILED("conv_pairs", "06_conv_pairs.cu", pairs_fits);

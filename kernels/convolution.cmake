@@ -10,5 +10,4 @@ target_sources(kernels PRIVATE
   29_weight_tile_spec.c
   33_mlp_ref.c
   33_mlp_spec.c
-  35_conv_norm_ref.c
 )

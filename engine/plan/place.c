@@ -153,55 +153,6 @@ static void place_part(struct vx_plan *plan, const struct vx_launch *concat, i32
     }
 }
 
-/* --- layer norms --- */
-
-/* The product whose rows alone a layer norm reads, as they are summed: its rows, or one
- * child's part of them; -1: none. */
-static i32 place_product(const struct vx_plan *plan, i32 norm)
-{
-    const i32 from = plan->launches[norm].inputs[0] - 1;
-    if (from < 0 || !vx_plan_read_by(plan, from + 1, norm)) return -1;
-    const struct vx_launch *launch = &plan->launches[from];
-    if (launch->node->activation != VX_ACTIVATION_NONE) return -1;
-    if (vx_launch_is_product(launch)) return from;
-    if (launch->op != VX_OP_CHANNEL_TO_SPACE || !launch->inputs[0]) return -1;
-    const i32 product = launch->inputs[0] - 1;
-    const struct vx_node *node = plan->launches[product].node;
-    if (node->live != launch->node->layer) return -1;
-    return node->activation == VX_ACTIVATION_NONE ? product : -1;
-}
-
-/* Such a norm is better off with the layers behind it (33_mlp.h). */
-static bool place_begins_mlp(const struct vx_plan *plan, i32 norm)
-{
-    const struct vx_launch *launches = plan->launches;
-    if (launches[norm].node->activation != VX_ACTIVATION_NONE) return false;
-    for (i32 up = norm + 1; up < plan->launches_count; up++)
-        for (i32 down = up + 1; down < plan->launches_count; down++)
-            if (launches[up].op == VX_OP_LINEAR && launches[down].op == VX_OP_LINEAR &&
-                launches[up].inputs[0] == launches[norm].output &&
-                launches[down].inputs[0] == launches[up].output)
-                return true;
-    return false;
-}
-
-/* Makes what a layer norm reads lie where it writes, if the product may do its work. */
-static void place_norm(struct vx_plan *plan, i32 index)
-{
-    struct vx_launch *norm = &plan->launches[index];
-    struct vx_plan_part *read = &plan->parts[norm->inputs[0]];
-    const i32 product = place_product(plan, index);
-    if (product < 0 || place_begins_mlp(plan, index)) return;
-    *read = plan->parts[norm->output];
-    if (!read->whole) *read = (struct vx_plan_part){norm->output, 0};
-    if (place_set(plan, norm->set) > plan->channels[norm->set]) {
-        read->whole = 0;
-        return;
-    }
-    norm->normed = product;
-    plan->launches[product].normed = index;
-}
-
 void vx_plan_place(struct vx_plan *plan)
 {
     for (i32 i = 0; i < plan->tensors_count; i++)
@@ -216,10 +167,6 @@ void vx_plan_place(struct vx_plan *plan)
         for (i32 tensor = launch->output - 1; tensor > 0; tensor--)
             place_part(plan, launch, tensor);
     }
-    for (i32 i = 0; i < plan->launches_count; i++)
-        if (plan->options.parts == VX_PLAN_PARTS_GPU &&
-            plan->launches[i].op == VX_OP_LAYER_NORM)
-            place_norm(plan, i);
     for (i32 set = 0; set < plan->sets_count; set++)
         plan->channels[set] = place_set(plan, set);
 }

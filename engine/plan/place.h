@@ -1,5 +1,4 @@
-/* place - where the tensors of a plan lie: beside each other, in the rows of a concat, or where
- * a layer norm writes.
+/* place - where the tensors of a plan lie: beside each other, or in the rows of a concat.
  *
  * A concat whose inputs are written where its rows have them copies nothing.  Such an input is
  * a part: its rows begin at a column of the concat's rows, and are as far apart as those
@@ -16,17 +15,6 @@
  *   once      it is no part of another concat, and no other input of this one
  *   memory    the set needs no more memory than with a copy: an early input of a late concat
  *             would keep a wide tensor alive for long
- *
- * On a GPU the kernel of a convolution or linear layer may norm its rows while it has them
- * (35_conv_norm.h).  Then it writes what the norm would, so what the norm reads lies where
- * the norm writes: the plan is the same whether a round takes that kernel or, as many rows
- * may want another tile, the norm's own.  It is so where all of this holds:
- *   writer    a product without an activation; or the channel_to_space behind one of live
- *             children (fuse.h), whose channels are normed child by child before they go to
- *             their rows
- *   reader    the norm alone
- *   linear    the norm does not begin an MLP, which takes it in one kernel (33_mlp.h)
- *   memory    the set needs no more of it
  *
  *   (launches, lifetimes and sets of tensors are there)
  *   vx_plan_place(plan);

@@ -64,8 +64,8 @@ static void plan_launch(struct vx_plan *plan, i32 index)
     const struct vx_node *node = &plan->graph->nodes[index];
     struct vx_launch *launch = &plan->launches[index];
     struct vx_map_key key;
-    *launch = (struct vx_launch){
-        .node = node, .op = node->layer->op, .map = -1, .order = -1, .normed = -1};
+    *launch =
+        (struct vx_launch){.node = node, .op = node->layer->op, .map = -1, .order = -1};
     launch->set = node->layer->set;
     if (node->gather) launch->op = VX_OP_SPARSE_CONV;
     launch->output = index + 1;
@@ -372,20 +372,6 @@ i32 vx_plan_logits(const struct vx_plan *plan, i32 set)
     const struct vx_set_key *key = &plan->sets[set].key;
     VX_ASSERT(vx_set_is_predicted(key));
     return plan->graph->node_of[key->by] + 1;
-}
-
-bool vx_plan_read_by(const struct vx_plan *plan, i32 tensor, i32 launch)
-{
-    for (i32 o = 0; o < plan->graph->network->outputs_count; o++)
-        if (plan->outputs[o] == tensor) return false;
-    for (i32 set = 1; set < plan->sets_count; set++)
-        if (vx_set_is_predicted(&plan->sets[set].key) &&
-            vx_plan_logits(plan, set) == tensor)
-            return false;
-    for (i32 i = 0; i < plan->launches_count; i++)
-        for (i32 k = 0; k < plan->launches[i].node->inputs_count; k++)
-            if (plan->launches[i].inputs[k] == tensor && (i != launch || k)) return false;
-    return plan->launches[launch].inputs[0] == tensor;
 }
 
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)

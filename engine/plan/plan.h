@@ -64,9 +64,6 @@ struct vx_launch {
     i32 set;   /* of the result */
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* indices of tensors */
     i32 output;                      /* index of a tensor */
-    /* On a GPU: of a product, the layer norm that may be part of it (place.h); of such a norm,
-     * that product; else -1. */
-    i32 normed;
 };
 /* True for a matrix product over all channels: a linear layer, or a convolution that is not in
  * groups. */
@@ -76,10 +73,9 @@ static inline bool vx_launch_is_product(const struct vx_launch *launch)
     return vx_op_is_conv(launch->op) && launch->node->layer->groups == 1;
 }
 
-/* A tensor whose rows are part of the rows of a concat's result, or lie where a layer norm
- * writes its own. */
+/* A tensor whose rows are part of the rows of a concat's result. */
 struct vx_plan_part {
-    i32 whole;  /* that tensor; 0 (the features, never one): it has its own rows */
+    i32 whole; /* the concat's tensor; 0 (the features, never a concat): it has its own rows */
     i32 column; /* its first channel there */
 };
 
@@ -174,8 +170,6 @@ static inline i32 vx_plan_stage_begin(const struct vx_plan *plan, i32 stage)
 i32 vx_plan_map_stage(const struct vx_plan *plan, const struct vx_map_key *map);
 /* The tensor with the logits of a set by logits (vx_set_is_predicted). */
 i32 vx_plan_logits(const struct vx_plan *plan, i32 set);
-/* True if this launch alone reads a tensor, as its first input. */
-bool vx_plan_read_by(const struct vx_plan *plan, i32 tensor, i32 launch);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
 /* Elements from a row of a tensor of the graph to the next: its channels, padded, or those of

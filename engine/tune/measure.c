@@ -131,17 +131,14 @@ vx_status vx_measure_ready(struct vx_measure *measure,
     const struct vx_caps *caps = vx_gpu_caps(measure->gpu);
     i32 count = vx_measure_candidates(&measure->want, problem, caps, choices);
     VX_TRY(measure_oracle(problem, caps, why, &oracle));
-    size_t room = (size_t)(count + 1) * (VX_CONV_KERNELS_MAX + 1) + MAP_KERNELS_MAX;
+    size_t room = (size_t)(count + 1) * VX_CONV_KERNELS_MAX + MAP_KERNELS_MAX;
     struct vx_jit_wanted *wanted = vx_alloc(room * sizeof *wanted);
     VX_ENSURE(wanted, RESOURCE_EXHAUSTED, "no memory for the kernels to measure");
     i32 used = vx_gpu_map_kernels(wanted, MAP_KERNELS_MAX);
     VX_ASSERT(used <= MAP_KERNELS_MAX);
     used += vx_conv_kernels(problem, &oracle, wanted + used);
-    for (i32 i = 0; i < count; i++) {
+    for (i32 i = 0; i < count; i++)
         used += vx_conv_kernels(problem, &choices[i], wanted + used);
-        if (measure->want.norms && vx_conv_norms(problem, &choices[i]))
-            wanted[used++] = vx_conv_norm_wanted(problem, &choices[i]);
-    }
     vx_status status =
         vx_kernel_set_ready(measure->device.set, wanted, used, progress, why);
     vx_free(wanted);

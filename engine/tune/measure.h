@@ -56,8 +56,7 @@ struct vx_measure_want {
     enum vx_tune_mode mode;           /* AUTO: the cheapest few; ALL: all that fit */
     enum vx_conv_algorithm algorithm; /* pinned, or AUTO: those of the layer's order */
     i32 dilation[3];                  /* 0 counts as 1 */
-    bool norms; /* ready: with each candidate the kernel that norms, too (conv.h) */
-    const i32 *coords; /* (problem.n, 4) on the host; NULL = a shell */
+    const i32 *coords;                /* (problem.n, 4) on the host; NULL = a shell */
 };
 
 struct vx_measure_result {

@@ -34,7 +34,6 @@ void vx_cases_parts(struct vx_rig *rig);        /* 04, 07: gather and reduce */
 void vx_cases_conv(struct vx_rig *rig);         /* conv.h: every algorithm, every tile */
 void vx_cases_left_out(struct vx_rig *rig);     /* 06: orders that lack rows */
 void vx_cases_mlp(struct vx_rig *rig);          /* 33 */
-void vx_cases_conv_norm(struct vx_rig *rig);    /* 35 */
 /* N*V and N*C beyond 2^31; false = too little device memory, with a line of output. */
 bool vx_cases_big(struct vx_rig *rig);
 /* All but big. */

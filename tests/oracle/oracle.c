@@ -77,7 +77,6 @@ void vx_cases_run(struct vx_rig *rig)
         {"convolution", vx_cases_conv},
         {"left out", vx_cases_left_out},
         {"mlp", vx_cases_mlp},
-        {"conv_norm", vx_cases_conv_norm},
     };
     for (size_t area = 0; area < VX_COUNT(areas); area++) {
         i64 begin = vx_clock_ns(), trials = rig->trials, failures = rig->failures;

@@ -4,8 +4,7 @@ set(vx_oracle_sources tests/oracle/rig.c tests/oracle/trial.c tests/oracle/cloud
   tests/oracle/cases_hash.c tests/oracle/cases_brick.c tests/oracle/cases_map.c
   tests/oracle/cases_join.c tests/oracle/cases_order.c tests/oracle/cases_orders.c tests/oracle/cases_pointwise.c tests/oracle/cases_parts.c
   tests/oracle/cases_windows.c tests/oracle/cases_samples.c tests/oracle/cases_dense.c tests/oracle/cases_points.c
-  tests/oracle/cases_conv.c tests/oracle/cases_left_out.c tests/oracle/cases_mlp.c tests/oracle/cases_conv_norm.c
-  tests/oracle/cases_big.c tests/oracle/cases_self.c
+  tests/oracle/cases_conv.c tests/oracle/cases_left_out.c tests/oracle/cases_mlp.c tests/oracle/cases_big.c tests/oracle/cases_self.c
   tests/oracle/cases_levels.c tests/oracle/cases_level_map.c tests/oracle/cases_level_rounds.c
   tests/oracle/cases_ranks.c tests/oracle/cases_occupancy.c tests/oracle/cases_live.c tests/oracle/brick_sets.c
   tests/support/level_truth.c)

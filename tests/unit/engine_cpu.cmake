@@ -7,7 +7,7 @@ vx_unit_test(NAME test_numa LIBS base)
 vx_unit_test(NAME test_utf8 LIBS base)
 vx_unit_test(NAME test_kernels LIBS kernels base m
   SOURCES tests/support/voxels.c)
-foreach(name hash bricks order conv conv_norm mlp pointwise operators samples)
+foreach(name hash bricks order conv mlp pointwise operators samples)
   vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
     SOURCES tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()

@@ -24,11 +24,9 @@ vx_unit_test(NAME test_gpu_concat LIBS engine SECONDS 10 BUSY
 vx_unit_test(NAME test_gpu_neighbours LIBS engine LABELS mixes
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})
-foreach(name gpu_live gpu_conv_norm)
-  vx_unit_test(NAME test_${name} LIBS engine SECONDS 10 BUSY LABELS mixes
-    SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
-      tests/support/model_files.c ${vx_network_oracle})
-endforeach()
+vx_unit_test(NAME test_gpu_live LIBS engine SECONDS 10 BUSY LABELS mixes
+  SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c ${vx_network_oracle})
 vx_unit_test(NAME test_gpu_gather LIBS engine SECONDS 10 BUSY
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})

@@ -6,7 +6,6 @@
 #include "kernels/04_conv_gather.h"
 #include "kernels/07_conv_reduce.h"
 #include "kernels/29_weight_tile.h"
-#include "kernels/35_conv_norm.h"
 
 #include <string.h>
 
@@ -348,16 +347,6 @@ static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
     job->args.neighbours = map->neighbours;
 }
 
-static vx_status run_whole(struct job *job)
-{
-    const struct vx_layer_norm_device_args *norm = job->operands->norm;
-    if (!norm) return launch(job, 0, &job->args);
-    VX_ASSERT(job->args.activation == VX_ACTIVATION_NONE);
-    VX_ASSERT(norm->cp == job->args.co);
-    const struct vx_conv_norm_args args = {job->args, *norm};
-    return launch(job, 0, &args);
-}
-
 static vx_status run_split(struct job *job)
 {
     job->args.partial = workspace_at(job, job->pieces.partial);
@@ -476,7 +465,6 @@ vx_status vx_conv_launch(const struct vx_gpu_queue *device,
     VX_ASSERT(operands->tiled || !tile_streams(tile_of(choice)));
     if (!problem->n) return VX_OK;
     (void)vx_conv_kernels(problem, choice, job.kernels);
-    if (operands->norm) job.kernels[0] = vx_conv_norm_wanted(problem, choice);
     job.pieces = pieces_of(problem, choice->algorithm);
     job_args(&job, choice->algorithm);
     switch (choice->algorithm) {
@@ -484,6 +472,6 @@ vx_status vx_conv_launch(const struct vx_gpu_queue *device,
     case VX_CONV_MASKED_SPLIT: return run_split(&job);
     case VX_CONV_PAIRS_LIST: return run_pairs(&job);
     case VX_CONV_EXPLICIT: return run_explicit(&job);
-    default: return run_whole(&job);
+    default: return launch(&job, 0, &job.args);
     }
 }

@@ -33,7 +33,6 @@
 #include "engine/gpu/conv/blas.h"
 #include "engine/gpu/geometry/map.h"
 #include "kernels/06_conv_masked.h"
-#include "kernels/12_norm.h"
 
 enum vx_conv_order {
     VX_CONV_ORDER_CHAIN,
@@ -112,15 +111,6 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
                     const struct vx_conv_choice *choice,
                     struct vx_jit_wanted wanted[VX_CONV_KERNELS_MAX]);
 
-/* True if a choice can norm the rows, too (35_conv_norm.h): its tile has all columns of a row,
- * whose sums it has to the end.  The bits are those of a norm behind it, so whether that is
- * taken may depend on the choice. */
-bool vx_conv_norms(const struct vx_conv_problem *problem,
-                   const struct vx_conv_choice *choice);
-/* The binary that it launches then, instead of the first of vx_conv_kernels. */
-struct vx_jit_wanted vx_conv_norm_wanted(const struct vx_conv_problem *problem,
-                                         const struct vx_conv_choice *choice);
-
 /* The operands; tensors are (N, padded channels) of the problem's type, with its strides. */
 struct vx_conv_operands {
     const struct vx_gpu_map *map; /* NULL: V is 1 */
@@ -132,9 +122,6 @@ struct vx_conv_operands {
     void *out;
     enum vx_activation activation;
     i32 channels; /* of co: the real ones, the others become zeros; 0 = all are real */
-    /* Of the rows, before they are written; NULL: none.  Only where vx_conv_norms, and then
-     * without an activation of their own. */
-    const struct vx_layer_norm_device_args *norm;
     void *workspace;
 };
 /* What a launch of one offset, or of IMPLICIT, gets: for kernels that are more than a

@@ -182,14 +182,6 @@ const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choi
     return choice_at(choices, launch, vx_bit_length((u64)n));
 }
 
-bool vx_gpu_choice_norms(const struct vx_gpu_choices *choices, i32 launch, i64 n)
-{
-    struct vx_conv_problem problem;
-    if (choices->plan->launches[launch].normed < 0) return false;
-    vx_gpu_problem_make(choices, launch, n, &problem);
-    return vx_conv_norms(&problem, vx_gpu_choice_get(choices, launch, n));
-}
-
 void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
                        const struct vx_conv_choice *choice)
 {

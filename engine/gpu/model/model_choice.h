@@ -116,8 +116,6 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
 /* The choice for a convolution or linear layer and N rows of its set. */
 const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choices,
                                                i32 launch, i64 n);
-/* True if the kernel of that choice computes the layer norm behind the layer, too (place.h). */
-bool vx_gpu_choice_norms(const struct vx_gpu_choices *choices, i32 launch, i64 n);
 /* Sets the choice for all N of one bit length. */
 void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
                        const struct vx_conv_choice *choice);

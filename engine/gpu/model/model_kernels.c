@@ -127,8 +127,6 @@ static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
     vx_gpu_problem_make(choices, launch, n, &problem);
     i32 count = vx_conv_kernels(&problem, vx_gpu_choice_get(choices, launch, n), kernels);
     VX_ASSERT(count <= VX_CONV_KERNELS_MAX);
-    if (vx_gpu_choice_norms(choices, launch, n))
-        kernels[0] = vx_conv_norm_wanted(&problem, vx_gpu_choice_get(choices, launch, n));
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
     if (!choices->plan->launches[launch].node->live) return VX_OK;
     count = vx_gpu_live_kernels(choices->type, kernels, VX_CONV_KERNELS_MAX);

@@ -54,16 +54,10 @@ void vx_gpu_conv_operands(const struct vx_gpu_forward *forward, i32 index,
 static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
                              struct vx_why *why)
 {
-    struct vx_layer_norm_device_args norm;
     struct vx_conv_problem problem;
     struct vx_conv_operands operands;
     vx_gpu_problem_make(forward->choices, index, rows_of(forward, index), &problem);
     vx_gpu_conv_operands(forward, index, &operands);
-    if (vx_gpu_choice_norms(forward->choices, index, problem.n)) {
-        vx_gpu_layer_norm_args(forward, forward->choices->plan->launches[index].normed,
-                               &norm);
-        operands.norm = &norm;
-    }
     if (forward->choices->plan->launches[index].node->live)
         return vx_gpu_live_launch(forward, index, &problem, &operands, why);
     return vx_conv_launch(&forward->queue, &problem,
@@ -113,11 +107,7 @@ void vx_gpu_layer_norm_args(const struct vx_gpu_forward *forward, i32 index,
 static vx_status launch_layer_norm(const struct vx_gpu_forward *forward, i32 index,
                                    struct vx_why *why)
 {
-    const i32 product = forward->choices->plan->launches[index].normed;
     struct vx_layer_norm_device_args args;
-    if (product >= 0 &&
-        vx_gpu_choice_norms(forward->choices, product, rows_of(forward, product)))
-        return VX_OK; /* the product's kernel has done it */
     vx_gpu_layer_norm_args(forward, index, &args);
     return vx_gpu_pass_launch(forward, VX_GPU_LAYER_NORM, &args, why);
 }

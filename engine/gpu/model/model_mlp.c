@@ -14,7 +14,18 @@
 /* True if `reader` is the only one that reads what a launch writes, as its first input. */
 static bool read_by(const struct vx_plan *plan, i32 launch, i32 reader)
 {
-    return vx_plan_read_by(plan, plan->launches[launch].output, reader);
+    const i32 tensor = plan->launches[launch].output;
+    const struct vx_network *network = plan->graph->network;
+    for (i32 o = 0; o < network->outputs_count; o++)
+        if (plan->outputs[o] == tensor) return false;
+    for (i32 set = 1; set < plan->sets_count; set++)
+        if (vx_set_is_predicted(&plan->sets[set].key) &&
+            vx_plan_logits(plan, set) == tensor)
+            return false;
+    for (i32 i = 0; i < plan->launches_count; i++)
+        for (i32 k = 0; k < plan->launches[i].node->inputs_count; k++)
+            if (plan->launches[i].inputs[k] == tensor && (i != reader || k)) return false;
+    return plan->launches[reader].inputs[0] == tensor;
 }
 
 static bool is_linear(const struct vx_plan *plan, i32 launch)
@@ -39,8 +50,6 @@ static i32 run_count(const struct vx_gpu_choices *choices, i32 launch,
     const bool norm = plan->launches[launch].op == VX_OP_LAYER_NORM;
     const i32 up = launch + norm;
     if (norm && plan->launches[launch].node->activation) return 1;
-    if (norm && plan->launches[launch].normed >= 0)
-        return 1; /* it may be computed before */
     if (!is_linear(plan, up) || !is_linear(plan, up + 1)) return 1;
     if (norm && !read_by(plan, launch, up)) return 1;
     if (plan->launches[up].node->residual || !read_by(plan, up, up + 1)) return 1;

@@ -25,21 +25,6 @@ static void list_add(const struct vx_gpu_tune_item *item, struct vx_gpu_tune *tu
     if (tune->count < VX_GPU_TUNE_MAX) tune->items[tune->count++] = *item;
 }
 
-/* Any layer like an item's takes what is the fastest for it; some of them may norm. */
-static void list_mark_norms(const struct vx_gpu_choices *choices,
-                            struct vx_gpu_tune *tune)
-{
-    for (i32 i = 0; i < choices->plan->launches_count; i++) {
-        const struct vx_launch *launch = &choices->plan->launches[i];
-        struct vx_conv_problem problem;
-        if (launch->normed < 0 || !vx_gpu_is_conv(launch)) continue;
-        vx_gpu_problem_make(choices, i, 1, &problem);
-        for (i32 k = 0; k < tune->count; k++)
-            if (same_layer(&tune->items[k].problem, &problem))
-                tune->items[k].want.norms = true;
-    }
-}
-
 void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick *pick,
                       const struct vx_gpu_tune_sizes *sizes, struct vx_gpu_tune *tune)
 {
@@ -63,7 +48,6 @@ void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick
             if (!vx_pick_conv(pick, &item.problem, &item.best)) list_add(&item, tune);
         }
     }
-    list_mark_norms(choices, tune);
 }
 
 static void say_failed(const struct vx_gpu_tune_item *item, vx_status status,

@@ -1,5 +1,4 @@
-/* Where inputs of a concat lie: in its rows, where the rule of place.h holds, else in their own;
- * and which layer norms lie where they read.
+/* Where inputs of a concat lie: in its rows, where the rule of place.h holds, else in their own.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,10 +31,8 @@ static void tear_down(void)
 static const struct vx_plan *plan_of_text(const char *text,
                                           const struct vx_plan_options *options)
 {
-    static const struct vx_fuse_options all = {.fold_norms = true,
-                                               .fuse_activations = true,
-                                               .fuse_residuals = true,
-                                               .fuse_live = true};
+    static const struct vx_fuse_options all = {
+        .fold_norms = true, .fuse_activations = true, .fuse_residuals = true};
     const struct vx_network_text given = {text, strlen(text), "n"};
     const struct vx_network *network;
     const struct vx_graph *graph;
@@ -260,84 +257,6 @@ START_TEST(a_unet_copies_nothing)
 }
 END_TEST
 
-/* --- layer norms that products may do --- */
-
-#define NORM(name_, input_) OP("layer_norm", name_, input_)
-#define T(input_)           OP("tanh", "t", input_) Y("t")
-#define LIVE                                                                             \
-    LINEAR("l", "feats", "8")                                                            \
-    LINEAR("a", "feats", "128")                                                          \
-    "{\"name\":\"c\",\"op\":\"channel_to_space\",\"input\":"                             \
-    "\"a\",\"occupancy\":\"l\","                                                         \
-    "\"stride\":2},"
-
-static const struct {
-    const char *layers, *outputs;
-    const char *product; /* that does "n", NULL: none */
-} norm_cases[] = {
-    {A NORM("n", "a") T("n"), OUT("y"), "a"},
-    {A B NORM("n", "b") TWO("concat", "s", "a", "n") T("s"), OUT("y"), "b"},
-    {A NORM("n", "a") T("n"), OUT("y") "," OUT("n"), "a"},
-    {A NORM("n", "a") LINEAR("u", "n", "64") T("u"), OUT("y"), "a"},
-    {LIVE NORM("n", "c") T("n"), OUT("y"), "a"},
-    {A LINEAR("b", "a", "16") TWO("add", "r", "b", "a") NORM("n", "r") T("n"), OUT("y"),
-     "b"},
-    /* Not: of features, of a pool, behind a curve, where others read, ahead of an MLP. */
-    {NORM("n", "feats") T("n"), OUT("y"), NULL},
-    {A POOL("p", "a") NORM("n", "p") T("n"), OUT("y"), NULL},
-    {A OP("silu", "g", "a") NORM("n", "g") T("n"), OUT("y"), NULL},
-    {A NORM("n", "a") TWO("mul", "m", "n", "a") T("m"), OUT("y"), NULL},
-    {A NORM("n", "a") T("n"), OUT("y") "," OUT("a"), NULL},
-    {A NORM("n", "a") LINEAR("u", "n", "64") LINEAR("d", "u", "16") T("d"), OUT("y"),
-     NULL},
-    {LIVE NORM("n", "c") T("n"), OUT("y") "," OUT("c"), NULL},
-};
-
-static i32 launch_of(const struct vx_plan *plan, const char *name)
-{
-    for (i32 i = 0; i < plan->launches_count; i++)
-        if (!strcmp(plan->launches[i].node->layer->name, name)) return i;
-    ck_abort_msg("no launch %s", name);
-    return -1;
-}
-
-static const struct vx_plan *norm_plan(i32 index, const struct vx_plan_options *options)
-{
-    return plan_of(norm_cases[index].layers, norm_cases[index].outputs, options);
-}
-
-/* What such a norm reads lies where it writes, and nobody else's rows lie there meanwhile. */
-START_TEST(norms_of_products)
-{
-    struct vx_plan_options options = vx_plan_gpu(2);
-    const struct vx_plan *plan = norm_plan(_i, &options);
-    const i32 norm = launch_of(plan, "n");
-    const struct vx_launch *launch = &plan->launches[norm];
-    const i32 product =
-        norm_cases[_i].product ? launch_of(plan, norm_cases[_i].product) : -1;
-    i64 rows[VX_SETS_MAX];
-    for (i32 i = 0; i < VX_SETS_MAX; i++) rows[i] = 100 + i;
-    ck_assert_int_eq(launch->normed, product);
-    for (i32 i = 0; i < plan->launches_count; i++)
-        if (i != norm)
-            ck_assert_int_eq(plan->launches[i].normed, i == product ? norm : -1);
-    check_lifetimes(plan);
-    const size_t read = vx_plan_tensor_offset(plan, launch->inputs[0], rows);
-    const size_t written = vx_plan_tensor_offset(plan, launch->output, rows);
-    ck_assert(product < 0 || read == written);
-    ck_assert(product < 0 || vx_plan_stride(plan, launch->inputs[0]) ==
-                                 vx_plan_stride(plan, launch->output));
-    options.parts = VX_PLAN_PARTS_NONE;
-    const struct vx_plan *apart = norm_plan(_i, &options);
-    ck_assert_int_eq(apart->launches[norm].normed, -1);
-    for (i32 set = 0; set < plan->sets_count; set++)
-        ck_assert_int_le(plan->channels[set], apart->channels[set]);
-    const struct vx_plan *cpu = norm_plan(_i, &vx_plan_cpu);
-    for (i32 i = 0; i < cpu->launches_count; i++)
-        ck_assert_int_eq(cpu->launches[i].normed, -1);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("place");
@@ -346,7 +265,6 @@ int main(void)
     tcase_add_loop_test(tcase, by_the_rule, 0, VX_COUNT(cases));
     tcase_add_loop_test(tcase, on_the_cpu, 0, VX_COUNT(cpu_cases));
     tcase_add_loop_test(tcase, a_unet_copies_nothing, 0, 3);
-    tcase_add_loop_test(tcase, norms_of_products, 0, VX_COUNT(norm_cases));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

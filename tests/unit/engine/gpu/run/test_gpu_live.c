@@ -1,11 +1,11 @@
 /* Products before channel_to_space on the fake GPU: with lists of live rows and without
  * they have the bits of the same network whose products compute all children; rows without a
- * child are not computed; a layer norm of the children is part of their product's kernel.
+ * child are not computed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/alloc.h"
-#include "kernels/35_conv_norm.h"
+#include "kernels/06_conv_masked.h"
 #include "tests/support/gpu_rig.h"
 
 #include <check.h>
@@ -42,27 +42,27 @@ static const struct {
     const char *product, *stride;
     i32 channels, children, child_channels;
     const char *precision;
-    bool normed; /* each child by its product's kernel */
 } cases[] = {
-    {CONV, "2", 16, 8, 16, "fp32", true},
-    {CONV, "2", 16, 8, 32, "fp16", true},
-    {CONV, "[1,2,2]", 32, 4, 16, "bf16", true},
-    {CONV, "[2,1,1]", 16, 2, 48, "tf32", true},
-    {LINEAR, "2", 16, 8, 16, "fp16", true},
-    {LINEAR, "[2,2,1]", 16, 4, 16, "fp32", true},
+    {CONV, "2", 16, 8, 16, "fp32"},
+    {CONV, "2", 16, 8, 32, "fp16"},
+    {CONV, "[1,2,2]", 32, 4, 16, "bf16"},
+    {CONV, "[2,1,1]", 16, 2, 48, "tf32"},
+    {LINEAR, "2", 16, 8, 16, "fp16"},
+    {LINEAR, "[2,2,1]", 16, 4, 32, "fp32"},
     /* sums split by planes of offsets, and by columns */
-    {CONV, "[1,1,2]", 512, 2, 16, "fp16", false},
-    {CONV, "[1,1,2]", 1024, 2, 16, "bf16", false},
+    {CONV, "[1,1,2]", 512, 2, 16, "fp16"},
+    {CONV, "[1,1,2]", 1024, 2, 16, "bf16"},
 };
 
 /* What convolutions were launched with. */
 static struct {
-    i32 lists, launches, norms;
+    i32 lists, launches;
     i64 places, rows; /* of the lists, and rows that they have */
 } seen;
 
-static void see(const struct vx_conv_device_args *args)
+static void see_conv(const void *given, enum vx_number type)
 {
+    const struct vx_conv_device_args *args = given;
     bool ends = false;
     i64 rows = 0;
     for (i64 at = 0; args->order && at < args->n; at++) {
@@ -72,31 +72,16 @@ static void see(const struct vx_conv_device_args *args)
     seen.launches++;
     seen.lists += ends;
     if (ends) seen.rows += rows, seen.places += args->n;
-}
-
-static void see_conv(const void *given, enum vx_number type)
-{
-    see(given);
     vx_kernel_find("conv_masked")->ref(given, type);
-}
-
-static void see_norm(const void *given, enum vx_number type)
-{
-    const struct vx_conv_norm_args *args = given;
-    seen.norms++;
-    see(&args->conv);
-    vx_kernel_find("conv_norm")->ref(given, type);
 }
 
 static const struct vx_kernel_spec *find(const char *name)
 {
-    static struct vx_kernel_spec conv, norm;
-    const bool is_norm = !strcmp(name, "conv_norm");
-    if (strcmp(name, "conv_masked") != 0 && !is_norm) return vx_kernel_find(name);
-    struct vx_kernel_spec *mine = is_norm ? &norm : &conv;
-    *mine = *vx_kernel_find(name);
-    mine->ref = is_norm ? see_norm : see_conv;
-    return mine;
+    static struct vx_kernel_spec conv;
+    if (strcmp(name, "conv_masked") != 0) return vx_kernel_find(name);
+    conv = *vx_kernel_find(name);
+    conv.ref = see_conv;
+    return &conv;
 }
 
 static void run(i32 index, bool apart, i32 processors, struct vx_rig_request *request)
@@ -129,16 +114,13 @@ START_TEST(live_children_have_the_same_bits)
     run(_i, true, MANY_PROCESSORS, all);
     const i32 plain = seen.launches;
     ck_assert_int_eq(seen.lists, 0);
-    ck_assert_int_eq(seen.norms, 0);
     run(_i, false, MANY_PROCESSORS, live);
     ck_assert_int_eq(seen.lists, 0);
     ck_assert_int_eq(seen.launches, plain - 1 + cases[_i].children);
-    ck_assert_int_eq(seen.norms, cases[_i].normed ? cases[_i].children : 0);
     ck_assert_mem_eq(live->outputs, all->outputs, bytes);
     run(_i, false, 1, live);
     ck_assert_int_eq(seen.lists, cases[_i].children);
     ck_assert_int_eq(seen.launches, plain - 1 + cases[_i].children);
-    ck_assert_int_eq(seen.norms, cases[_i].normed ? cases[_i].children : 0);
     /* Half of the children are live, with much room for chance. */
     ck_assert_int_gt(seen.rows * 10, seen.places);
     ck_assert_int_lt(seen.rows * 10, seen.places * 9);
