@@ -245,8 +245,9 @@ void vx_cases_order(struct vx_rig *rig)
 {
     static const char *const names[] = {"order_small",  "order_count", "order_scatter",
                                         "order_blocks", "pairs_count", "pairs_write"};
-    static const i64 sizes[] = {0,   1,    33,   1000, 31,    32,    255,  256,
-                                257, 2047, 2048, 2049, 10007, 16384, 16385};
+    static const i64 tile = VX_ORDER_TILE;
+    const i64 sizes[] = {0,   1,        33,   1000,     31,    32,    255,  256,
+                         257, tile - 1, tile, tile + 1, 10007, 16384, 16385};
     static const struct shape shapes[] = {
         {.v = 27, .groups = 1, .gray = true},   {.v = 27, .groups = 3, .gray = false},
         {.v = 27, .groups = 9, .gray = true},   {.v = 125, .groups = 1, .gray = true},

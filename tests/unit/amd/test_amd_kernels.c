@@ -127,8 +127,11 @@ END_TEST
 
 /* --- one pass of the sort --- */
 
-#define N    5000 /* three tiles */
-#define BINS VX_ORDER_BINS
+#define N     5000 /* several tiles, the last of which is not full */
+#define TILES ((N + VX_ORDER_TILE - 1) / VX_ORDER_TILE)
+#define BINS  VX_ORDER_BINS
+_Static_assert(TILES > 2 && N % VX_ORDER_TILE,
+               "a first tile, one in the middle, a last one");
 
 struct sort {
     struct vx_mask_order_args args;
@@ -138,7 +141,7 @@ struct sort {
 static struct sort sort_of(const u32 *masks, u32 *keys, i32 *rows, u32 *counts)
 {
     struct sort sort = {.args = {.n = N,
-                                 .tiles = (N + VX_ORDER_TILE - 1) / VX_ORDER_TILE,
+                                 .tiles = TILES,
                                  .words = 1,
                                  .bits = 27,
                                  .groups = 1,
@@ -159,7 +162,7 @@ static struct sort sort_of(const u32 *masks, u32 *keys, i32 *rows, u32 *counts)
 
 START_TEST(test_order)
 {
-    enum { COUNTS = BINS * 4 + (N + 31) / 32 };
+    enum { COUNTS = BINS * (TILES + 1) + (N + 31) / 32 };
     static u32 masks[N], keys[N], counts[COUNTS];
     static i32 rows[N];
     device_open(_i);
