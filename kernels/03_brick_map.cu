@@ -5,9 +5,9 @@
 #define VX_WORDS 1
 #endif
 /* Blocks per processor: more waves hide more latency.  With five a thread has 48 registers,
- * which do for one word of mask.  The arguments of many sets are in registers, not in
- * constant memory, and take a block more. */
-#define VX_BLOCKS      (VX_WORDS > 1 ? 4 : 5)
+ * which do for one word of mask, with four 64, with three 80.  The arguments of many sets are
+ * in registers, not in constant memory, and take a block more. */
+#define VX_BLOCKS      (VX_WORDS > 4 ? 3 : VX_WORDS > 1 ? 4 : 5)
 #define VX_BLOCKS_MANY (VX_WORDS > 1 ? 3 : 4)
 #define VX_WAVES       (VX_BRICK_MAP_THREADS / VX_WAVE)
 /* Eight lanes with four entries each make one word of mask. */
