@@ -285,8 +285,7 @@ def test_a_wait_in_vain_is_queue_time(repository, tmp_path):
         grid, (worker,) = Grid(72, 1000), daemon.workers()
         client.call("TraceSetting", settings={"trace_level": {"value": ["TIMESTAMPS"]},
                                               "trace_rate": {"value": ["1"]}})
-        os.kill(worker, signal.SIGSTOP)
-        try:
+        with daemon.frozen(worker):
             # A worker has two batches at most; the third request waits.
             threads = [threading.Thread(target=grid.plain, args=(client,)) for _ in range(2)]
             for i, thread in enumerate(threads):
@@ -301,8 +300,6 @@ def test_a_wait_in_vain_is_queue_time(repository, tmp_path):
             fields["parameters"] = {"timeout": {"int64_param": 300000}}
             with refused("UNAVAILABLE", "timeout"):
                 client.call("ModelInfer", **fields, id="late")
-        finally:
-            os.kill(worker, signal.SIGCONT)
         for thread in threads:
             thread.join(PATIENCE)
         assert access(daemon, "late")["queue_us"] > 0

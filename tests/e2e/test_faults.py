@@ -70,7 +70,7 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
             bystanders.append(client.infer("conv", *random_grid(2, 100), timeout=PATIENCE))
         first = threading.Thread(target=run_poison)
         second = threading.Thread(target=run_bystander)
-        os.kill(daemon.workers()[0], signal.SIGSTOP)  # so that it dies with the request
+        daemon.freeze(daemon.workers()[0])  # so that it dies with the request
         first.start()
         daemon.wait_for("the poison",
                         lambda: daemon.metrics()["voxeld_running_requests"] == 1)

@@ -66,13 +66,10 @@ def test_a_worker_that_is_stopped_locks_nobody_out(repository, tmp_path):
             contextlib.ExitStack() as stack:
         clients = [stack.enter_context(connected(daemon.grpc)) for _ in range(4)]
         worker, = workers_of(daemon.process.pid)
-        os.kill(worker, signal.SIGSTOP)
-        try:
+        with daemon.frozen(worker):
             counts = [flood(one, file) for one in clients[:3]]
             assert counts[0] < 100 and min(counts) > 4, counts
             register(clients[3], file, 4096)
-        finally:
-            os.kill(worker, signal.SIGCONT)
         daemon.wait_for("what it owed", lambda: not flood_is_refused(clients[0], file))
         assert workers_of(daemon.process.pid) == [worker]
 

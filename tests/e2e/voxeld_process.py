@@ -122,15 +122,18 @@ class Daemon:
         """Process ids of the workers that run now."""
         return workers_of(self.process.pid)
 
-    @contextlib.contextmanager
-    def frozen(self, pid):
-        """Stops workers and waits until they have stopped: a signal acts after kill() returns."""
+    def freeze(self, pid):
+        """Stops a worker and waits until it has stopped: a signal acts after kill() returns."""
         def stopped():
             tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
             return all((t / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for t in tasks)
         os.kill(pid, signal.SIGSTOP)
+        self.wait_for(f"process {pid} to stop", stopped)
+
+    @contextlib.contextmanager
+    def frozen(self, pid):
         try:
-            self.wait_for(f"process {pid} to stop", stopped)
+            self.freeze(pid)
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
