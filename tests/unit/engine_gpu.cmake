@@ -47,13 +47,15 @@ vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
 # where its spec says so, and AMD's multiply with matrix instructions. Needs NVRTC, or clang 19 and
 # llvm-objdump 19 for AMD; no GPU.
 if(NOT VX_SANITIZE)
-  # Most of a minute of both cores each. Hopper's, which has the most kernels and tiles, is in every run; the
-  # other chips of NVIDIA are the same sources for other chips: `tests/run slow`. AMD's have a stage of their own.
+  # One to three minutes of both cores each. Hopper's, which has the most kernels and tiles, is in every run, and one
+  # chip each of CDNA and RDNA; the others are the same sources for other chips: `tests/run slow`. What differs between
+  # AMD's chips, the matrix tiles, test_amd_conv compiles and runs for all four.
   foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100 gfx90a gfx942 gfx1100 gfx1200)
     set(labels jit)
     if(arch MATCHES "^gfx")
       list(APPEND labels chips)
-    elseif(NOT arch STREQUAL "sm_90a")
+    endif()
+    if(NOT arch MATCHES "^(sm_90a|gfx942|gfx1100)$")
       list(APPEND labels slow)
     endif()
     # It takes every core by itself: begun last, it leaves none of them idle at the end.
