@@ -130,8 +130,8 @@ END_TEST
 #define N     5000 /* several tiles, the last of which is not full */
 #define TILES ((N + VX_ORDER_TILE - 1) / VX_ORDER_TILE)
 #define BINS  VX_ORDER_BINS
-_Static_assert(TILES > 2 && N % VX_ORDER_TILE,
-               "a first tile, one in the middle, a last one");
+_Static_assert(TILES > 2, "a first tile, one in the middle, a last one");
+_Static_assert(N % VX_ORDER_TILE != 0, "of which the last is not full");
 
 struct sort {
     struct vx_mask_order_args args;
