@@ -14,7 +14,21 @@
 #define SPANS_NS_MIN VX_NS_PER_S
 #define SPANS_NS_MAX (5 * VX_NS_PER_S)
 
+static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
+_Static_assert(VX_COUNT(signal_numbers) == VX_COUNT(((struct vx_front *)0)->signals),
+               "one each");
+
 static void front_drain(struct vx_front *front);
+
+/* Without a handler a second SIGTERM would end, as if it had failed, a process that is about
+ * to end with 0. */
+static void front_close_signals(struct vx_front *front)
+{
+    for (size_t i = 0; i < VX_COUNT(front->signals); i++) {
+        uv_close((uv_handle_t *)&front->signals[i], NULL);
+        (void)signal(signal_numbers[i], SIG_IGN);
+    }
+}
 
 void vx_front_close_handles(void *context)
 {
@@ -33,8 +47,7 @@ void vx_front_close_handles(void *context)
     vx_due_fini(&front->due);
     vx_access_file_close(&front->tokens);
     vx_manager_close(&front->manager);
-    for (size_t i = 0; i < VX_COUNT(front->signals); i++)
-        uv_close((uv_handle_t *)&front->signals[i], NULL);
+    front_close_signals(front);
 }
 
 static void front_log_step(const struct vx_front *front, const char *step)
@@ -115,12 +128,10 @@ static void front_on_signal(uv_signal_t *signal, int number)
 
 void vx_front_open_signals(struct vx_front *front)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
-    _Static_assert(VX_COUNT(numbers) == VX_COUNT(((struct vx_front *)0)->signals),
-                   "one each");
-    for (size_t i = 0; i < VX_COUNT(numbers); i++) {
+    for (size_t i = 0; i < VX_COUNT(signal_numbers); i++) {
         VX_ASSERT(!uv_signal_init(&front->loop, &front->signals[i]));
         front->signals[i].data = front;
-        VX_ASSERT(!uv_signal_start(&front->signals[i], front_on_signal, numbers[i]));
+        VX_ASSERT(
+            !uv_signal_start(&front->signals[i], front_on_signal, signal_numbers[i]));
     }
 }

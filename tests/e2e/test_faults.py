@@ -200,6 +200,15 @@ def test_sigterm_serves_then_drains_and_exits_0(repository, tmp_path):
     assert "step=stopping" in daemon.log()
 
 
+def test_signals_to_the_very_end_change_nothing(repository, tmp_path):
+    """Somebody in a hurry sends one after the other; the last come when the loop has closed."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        daemon = Daemon(repository, tmp_path, "--grace-ms", "0")
+        while daemon.process.poll() is None:
+            daemon.signal(number)
+        assert daemon.process.wait(PATIENCE) == 0, daemon.log()
+
+
 def test_sighup_loads_new_swaps_changed_and_unloads_gone_models(tmp_path):
     repository = tmp_path / "repository"
     old, new = ConvModel(seed=1), ConvModel(seed=2)
