@@ -64,7 +64,8 @@ VX_DEVICE void walk_begin(const struct vx_brick_map_args *args, struct walk *wal
     walk->slot = walk_slot(args, walk, 1);
 }
 
-/* The brick at walk->at; begins to load the one behind it. */
+/* The brick at walk->at; begins to load the one behind it, which is what slot 0 has when there
+ * is none. */
 VX_DEVICE struct brick walk_take(const struct vx_brick_map_args *args, struct walk *walk)
 {
     struct brick brick = walk->next;

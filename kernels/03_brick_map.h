@@ -8,13 +8,14 @@
  *          nbr (N,S), S = V rounded up to 4, entries past V are -1
  *          masks (N,W), W = V/32 rounded up
  * Types    u64 masks of bricks in, i32 rows, u32 masks of rows out.
- * Idea     A wave takes a brick and looks up the bricks around it, once for all of its
+ * Idea     A wave takes a brick and looks up the bricks that its voxels reach, once for all its
  *          voxels.  A neighbour is then a bit in one of 27 masks, and its row is that
  *          brick's base plus the number of bits below.  Which word and which bit belong
  *          to a place in the brick and an offset stands in a table that each block
  *          builds.  Eight lanes write one row, four entries each, as 16 bytes.
  * Steps    1 build the table of (place, offset)
- *          2 for each brick: 27 look-ups, a list of its places
+ *          2 for each brick: up to 26 look-ups, a list of its places; meanwhile the next two
+ *            bricks of the list are loaded
  *          3 for each row: shift the neighbour's bit to the top of its word; the top bit
  *            says whether the neighbour exists, the count of bits gives its row
  *          4 join 4 bits of each lane to a mask

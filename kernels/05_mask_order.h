@@ -69,9 +69,9 @@
 #define VX_ORDER_DIGIT 9
 #define VX_ORDER_BINS  (1 << VX_ORDER_DIGIT)
 /* Rows of one block of the large sort: 256 threads with 4 rows each fill an H200 from
- * 135,000 rows on.  With twice the rows a map of 15,000 to 250,000 voxels took 14 to 22 %
- * longer, one of 1,000,000 to 4,000,000 3 to 4 % less; with half of them 0 to 12 % less, and
- * 9 to 10 % more. */
+ * 135,000 rows on.  With twice the rows a map of 15,000 to 260,000 voxels took 10 to 25 %
+ * longer, one of 1,000,000 to 4,000,000 3 to 4 % less; with half of them up to 12 % less, and
+ * 9 to 10 % more (H200). */
 #define VX_ORDER_THREADS 256
 #define VX_ORDER_TILE    1024
 /* Rows that one block sorts in shared memory: 8 for each thread.  A row has 13 bits, so

@@ -15,8 +15,8 @@
  *
  * Owner    -
  * Thread   device code, every thread of the block.
- * Limits   sm_90a; F16, BF16; VX_TILE_N 128 or 256, VX_TILE_CO 32, 64, 96, 128, 160, 192 or
- *          256, together at most 32768 sums; VX_TILE_CI 64.
+ * Limits   sm_90a; F16, BF16; VX_TILE_N 128 or 256, VX_TILE_CO 64, 96, 128, 160, 192 or 256,
+ *          together at most 32768 sums; VX_TILE_CI 64.
  * Fails    never.
  * Source   CUTLASS's warp specialisation; the tiled weights, the ring over tiles and the
  *          skip at 64 rows are ours.

@@ -21,7 +21,7 @@
 static const char usage[] =
     "bench [--device cuda:0|hip:0|fake]\n"
     "      [--list shells|clouds|map|pointwise|network|all]\n"
-    "      [--shape RES:C[:L][,...]] [--algorithm NAME|auto] [--tile I]\n"
+    "      [--shape RES:C[:L][,...]] [--algorithm NAME|auto] [--tile I|all]\n"
     "      [--cloud NAME|FILE.npy[:SIZE]|clouds[,...]] [--levels 1]\n"
     "      [--rows given|sorted|shuffled] [--channels 64[,...]] [--layers 8]\n"
     "      [--save DIR] [--type fp16|bf16|tf32|fp32] [--kernel 3] [--runs 50]\n"

@@ -113,7 +113,6 @@ static bool row_read(const struct file *file, const struct vx_npz_array *array, 
 static vx_status file_rows(const struct file *file, const struct vx_npz_array *array,
                            struct vx_why *why, i32 *rows)
 {
-    VX_TRY(array_check(file, array, why));
     for (i64 i = 0; i < array->shape[0]; i++)
         VX_ENSURE_WHY(row_read(file, array, i, rows + 4 * i), why, INVALID_ARGUMENT,
                       "a cloud has a row out of range",
@@ -123,21 +122,28 @@ static vx_status file_rows(const struct file *file, const struct vx_npz_array *a
     return VX_OK;
 }
 
+/* Of an array that has been checked. */
+static vx_status array_cloud(const struct file *file, const struct vx_npz_array *array,
+                             struct vx_why *why, struct vx_cloud *cloud)
+{
+    char name[VX_CLOUD_NAME_BYTES];
+    i32 *rows = vx_alloc((size_t)array->shape[0] * 4 * sizeof *rows);
+    VX_ENSURE(rows, RESOURCE_EXHAUSTED, "no memory for a cloud to measure on");
+    file_name(file->path, name);
+    vx_status status = file_rows(file, array, why, rows);
+    if (!status.fault) status = vx_cloud_of_rows(name, rows, array->shape[0], cloud);
+    vx_free(rows);
+    return status;
+}
+
 static vx_status file_cloud(const struct file *file, struct vx_why *why,
                             struct vx_cloud *cloud)
 {
     struct vx_npz_array array;
-    char name[VX_CLOUD_NAME_BYTES];
-    i32 *rows = NULL;
     VX_TRY(vx_npy_read(file->path, why, &array));
-    if (array.rank == 2 && array.shape[0] <= VX_CLOUD_VOXELS_MAX)
-        rows = vx_alloc((size_t)array.shape[0] * 4 * sizeof *rows + 1);
-    file_name(file->path, name);
-    vx_status status = file_rows(file, &array, why, rows);
-    if (!status.fault && rows)
-        status = vx_cloud_of_rows(name, rows, array.shape[0], cloud);
+    vx_status status = array_check(file, &array, why);
+    if (!status.fault) status = array_cloud(file, &array, why, cloud);
     vx_free(array.data);
-    vx_free(rows);
     return status;
 }
 

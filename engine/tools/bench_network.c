@@ -8,7 +8,6 @@
 #include "engine/base/process/print.h"
 #include "engine/engine.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>

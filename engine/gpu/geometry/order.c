@@ -52,9 +52,9 @@ static bool order_pass_next(i32 bits, struct order_pass *pass)
 /* Fewer runs than these tell too little of a row.  Measured are 3^3 and 5^3, with 25. */
 #define RUNS_MIN 16
 
-/* The run of the signature that rows are sorted by; 0 = by their masks: those of a group, of offsets
- * that are no kernel, and those of which all fits in a key.  A run is a line of the kernel where that makes enough of
- * them, but not too many for a key. */
+/* The run of the signature that rows are sorted by; 0 = by their masks: rows of a group of
+ * offsets, offsets that do not lie as a kernel's, and masks that fit in a key whole.  A run
+ * is a line of the kernel where that makes enough runs, but not too many for a key. */
 static i32 order_run(const struct vx_gpu_order_want *want)
 {
     const i32 *kernel = want->kernel, least = (i32)divided_up(want->v, VX_ORDER_CHUNK);

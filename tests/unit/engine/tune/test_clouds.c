@@ -28,7 +28,7 @@ static i32 *sorted_copy(const struct vx_cloud *cloud)
     return rows;
 }
 
-/* Counted once by another program, a set of Python; no libm decides about these. */
+/* Counted by another program, in Python; no sine or cosine decides about these. */
 static const struct {
     const char *name;
     i64 n;
