@@ -5,9 +5,7 @@
 #include "server/tls/tls_private.h"
 
 #include <openssl/err.h>
-#include <openssl/x509v3.h>
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* tls_watch - reads the certificate files again, when asked to and when they have changed.
  *
  * A certificate and its key are two files, and they are renewed one after the other.  So
- * files that have changed are read when they have been the same for one more check.  Files are compared by what stat reports of what the path leads to now, so a
- * symbolic link that is replaced counts, as Kubernetes renews a mounted secret.
+ * files that have changed are read when they have been the same for one more check.  Files
+ * are compared by what stat reports of what the path leads to now, so a symbolic link that is
+ * replaced counts, as Kubernetes renews a mounted secret.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
