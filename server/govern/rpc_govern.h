@@ -7,6 +7,8 @@
  * connection may cost now:
  *
  *   calls    begun, but not yet seen by us.  One is given back when it arrives.
+ *   rest     after some hundred calls in vain, which bring no message, gRPC gets the time
+ *            to end them before it reads on.
  *   work     frames that carry no message: pings, settings, resets, windows, empty data.
  *            Given back with time, and with each answer because it causes such frames.
  *   bytes    of unfinished messages, of all connections together.  The room for them is
@@ -65,6 +67,7 @@ enum vx_rpc_wait {
     VX_RPC_WAIT_NONE,
     VX_RPC_WAIT_CALLS,
     VX_RPC_WAIT_WORK,
+    VX_RPC_WAIT_REST,
     VX_RPC_WAIT_BYTES
 };
 
@@ -98,13 +101,15 @@ struct vx_rpc_govern {
     i64 calls, work; /* what it may still cost; below 0 it has cost too much */
     i64 unseen;      /* calls that were read and have not arrived */
     i64 filled_ns;
+    i64 vain;    /* calls begun less whole messages, after its last rest */
+    i64 rest_ns; /* until when it rests; 0 = it does not */
     enum vx_rpc_wait waits;
     i64 begun_ns;
     u16 origin;                        /* struct vx_peer */
     i64 unfinished_since_ns;           /* since when none of its messages has ended */
     u64 bytes_seen, spent, spent_seen; /* at the last check */
     u64 calls_seen, finished_seen;
-    bool held_up;             /* for calls or work, since the last check */
+    bool held_up;             /* for calls, work or a rest, since the last check */
     bool slow;                /* brought little since the last check */
     i32 still, unread, flood; /* checks in a row */
     i32 passes;               /* turns as the owner in which it brought nothing */

@@ -11,6 +11,12 @@
 #define CALLS_ONE_MAX  64
 #define CALLS_ONE_MIN  2
 #define CALLS_PER_S    100
+/* After so many calls without a message a connection rests.  The thread of gRPC that reads
+ * it ends its calls as well, and turns to another connection only when there is nothing
+ * left to read and to end: without a rest others waited for 2 s while threads were idle.
+ * So many calls take that thread 2 ms. */
+#define VAIN_CALLS 256
+#define REST_NS    (10 * VX_NS_PER_MS)
 #define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
 /* While so few calls of all connections are unseen, reads are not shortened for calls. */
 #define CALLS_UNSEEN_FEW 64
@@ -100,10 +106,21 @@ void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
     govern->governor->unseen += more;
 }
 
+static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
+{
+    i64 vain = (i64)(govern->meter.calls - govern->meter.finished);
+    bool over = govern->rest_ns && now_ns >= govern->rest_ns;
+    if (over || vain < govern->vain) govern->vain = vain;
+    if (over) govern->rest_ns = 0;
+    if (!govern->rest_ns && vain - govern->vain >= VAIN_CALLS)
+        govern->rest_ns = now_ns + REST_NS;
+}
+
 /* Gives back what time allows, in whole units, so that many short intervals give as much
  * as one long. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 {
+    begin_or_end_rest(govern, now_ns);
     i64 step_ns = VX_NS_PER_S / CALLS_PER_S;
     i64 steps = (now_ns - govern->filled_ns) / step_ns;
     if (steps <= 0) return;
@@ -158,6 +175,7 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
     bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
     bool for_work = govern->waits == VX_RPC_WAIT_WORK;
     bool many = govern->governor->unseen >= CALLS_UNSEEN_MAX;
+    if (govern->rest_ns) return VX_RPC_WAIT_REST;
     if (many && govern->unseen) return VX_RPC_WAIT_CALLS;
     if (govern->calls < (for_calls ? CALLS_RESUME : CALLS_READ)) return VX_RPC_WAIT_CALLS;
     if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;

@@ -185,7 +185,7 @@ def data_bytes(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, repeated(h2.data(1, b"x"), begin))
 
 
-@attack("DATA on streams that never were", over=True)
+@attack("DATA on streams that never were", over=True, counted=False)
 def data_idle(swarm, target):
     swarm.add(CONNECTIONS, target.grpc, over_streams(h2.frame(h2.DATA, 0, 0, b"x" * 100)))
 

@@ -111,6 +111,44 @@ START_TEST(many_at_once_bring_few_calls_each)
 }
 END_TEST
 
+static enum vx_rpc_wait after_call(i32 i, u32 id, bool whole)
+{
+    rig_call(i, id);
+    if (whole) ck_assert(raw_message(rig_theirs[i], id, 3, 8));
+    rig_read_all(i);
+    vx_rpc_govern_arrived(rig_place(i));
+    return vx_rpc_governor_row(rig_governor, i)->waits;
+}
+
+/* After 256 calls without a message gRPC gets the time to end them, though each arrived at
+ * once.  Messages that come late count all the same. */
+START_TEST(calls_in_vain_are_followed_by_a_rest)
+{
+    rig_open(0);
+    i32 vain = rig_connect(), good = rig_connect();
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, vain);
+    rig_hold_time(vain);
+    rig_hold_time(good);
+    rig_greet(vain);
+    rig_greet(good);
+    for (u32 k = 0; k < 255; k++)
+        ck_assert_int_eq(after_call(vain, 2 * k + 1, false), VX_RPC_WAIT_NONE);
+    ck_assert(raw_message(rig_theirs[vain], 1, 3, 8));
+    ck_assert_int_eq(after_call(vain, 511, false), VX_RPC_WAIT_NONE);
+    ck_assert_int_eq(after_call(vain, 513, false), VX_RPC_WAIT_REST);
+    rig_call(vain, 515);
+    vx_rpc_govern_arrived(rig_place(vain)); /* does not end it */
+    ck_assert_int_eq(row->waits, VX_RPC_WAIT_REST);
+    vx_rpc_governor_turn(rig_governor, vx_clock_ns() + VX_NS_PER_S);
+    ck_assert_int_eq(row->waits, VX_RPC_WAIT_NONE);
+    rig_read_all(vain);
+    ck_assert_int_eq(rig_unread(vain), 0);
+    for (u32 k = 0; k < 1000; k++)
+        ck_assert_int_eq(after_call(good, 2 * k + 1, true), VX_RPC_WAIT_NONE);
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_calls");
@@ -118,6 +156,7 @@ int main(void)
     tcase_add_test(tests, what_we_reset_gives_its_room_back);
     tcase_add_test(tests, calls_that_never_arrive_are_their_own);
     tcase_add_test(tests, many_at_once_bring_few_calls_each);
+    tcase_add_test(tests, calls_in_vain_are_followed_by_a_rest);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
