@@ -128,6 +128,7 @@ static int main_serve(int count, char **arguments)
         return 0;
     }
     vx_host_heap_open();
+    vx_front_block_signals();
     if (!main_configure(count, arguments, "front", &config)) return 2;
     /* gRPC keeps headers, and with them tokens, in its own memory. */
     vx_confine_cores(config.core_dumps && !config.tokens[0]);

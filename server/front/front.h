@@ -3,6 +3,7 @@
  * Input: calls from rpc, messages from workers, signals, admin HTTP.  Output: batches to
  * workers, replies to rpc.  All of it happens on the loop thread, one step per iteration.
  *
+ *   vx_front_block_signals();
  *   return vx_front_run(&config);
  *
  * Thread   the caller becomes the loop thread.
@@ -14,6 +15,9 @@
 
 #include "server/base/config.h"
 
+/* From here to the end of the process only the loop hears SIGTERM, SIGINT and SIGHUP.  Must
+ * be called before the first thread is created: threads inherit what is blocked. */
+void vx_front_block_signals(void);
 /* Serves until a signal stops it; returns the exit code of the process. */
 int vx_front_run(const struct vx_config *config);
 

@@ -52,7 +52,8 @@ struct vx_front {
     struct vx_due due; /* fires when the scheduler has something to do */
     uv_timer_t stats;
     uv_timer_t phase_over; /* ends GRACE and DRAINING */
-    uv_signal_t signals[3];
+    uv_poll_t signals;
+    int signals_fd;
     struct vx_manager manager; /* what started this process */
     struct vx_scanner scanner;
     bool scanned; /* the repository has been read at least once */

@@ -8,27 +8,34 @@
 #include "server/base/timer.h"
 
 #include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 /* All requests have ended.  Their last spans get this much even if the drain time is over,
  * and a collector that hangs keeps the process no longer than that. */
 #define SPANS_NS_MIN VX_NS_PER_S
 #define SPANS_NS_MAX (5 * VX_NS_PER_S)
 
-static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
-_Static_assert(VX_COUNT(signal_numbers) == VX_COUNT(((struct vx_front *)0)->signals),
-               "one each");
+/* Those that are read from a descriptor.  Blocked, they wait there, also when the loop has
+ * ended: a handler would be taken away before the end, and the next SIGTERM would then end
+ * a process that is about to end with 0. */
+static sigset_t front_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    return set;
+}
+
+void vx_front_block_signals(void)
+{
+    sigset_t set = front_signals();
+    VX_ASSERT(!pthread_sigmask(SIG_BLOCK, &set, NULL));
+}
 
 static void front_drain(struct vx_front *front);
-
-/* Without a handler a second SIGTERM would end, as if it had failed, a process that is about
- * to end with 0. */
-static void front_close_signals(struct vx_front *front)
-{
-    for (size_t i = 0; i < VX_COUNT(front->signals); i++) {
-        uv_close((uv_handle_t *)&front->signals[i], NULL);
-        (void)signal(signal_numbers[i], SIG_IGN);
-    }
-}
 
 void vx_front_close_handles(void *context)
 {
@@ -42,12 +49,12 @@ void vx_front_close_handles(void *context)
     uv_handle_t *const handles[] = {
         (uv_handle_t *)&front->wakeup, (uv_handle_t *)&front->turn,
         (uv_handle_t *)&front->spin, (uv_handle_t *)&front->stats,
-        (uv_handle_t *)&front->phase_over};
+        (uv_handle_t *)&front->phase_over, (uv_handle_t *)&front->signals};
     for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
     vx_due_fini(&front->due);
     vx_access_file_close(&front->tokens);
     vx_manager_close(&front->manager);
-    front_close_signals(front);
+    close(front->signals_fd);
 }
 
 static void front_log_step(const struct vx_front *front, const char *step)
@@ -108,9 +115,8 @@ static void front_drain(struct vx_front *front)
     vx_timer_once(&front->phase_over, front_on_phase_over, front->config->drain_ms);
 }
 
-static void front_on_signal(uv_signal_t *signal, int number)
+static void front_hear(struct vx_front *front, u32 number)
 {
-    struct vx_front *front = signal->data;
     if (number == SIGHUP) {
         vx_scanner_start(&front->scanner);
         if (front->tokens.loop) vx_access_file_look(&front->tokens);
@@ -126,12 +132,21 @@ static void front_on_signal(uv_signal_t *signal, int number)
     }
 }
 
+static void front_on_signals(uv_poll_t *poll, int status, int events)
+{
+    struct vx_front *front = VX_CONTAINER(poll, struct vx_front, signals);
+    struct signalfd_siginfo one;
+    (void)status;
+    (void)events;
+    while (read(front->signals_fd, &one, sizeof one) == (ssize_t)sizeof one)
+        front_hear(front, one.ssi_signo);
+}
+
 void vx_front_open_signals(struct vx_front *front)
 {
-    for (size_t i = 0; i < VX_COUNT(signal_numbers); i++) {
-        VX_ASSERT(!uv_signal_init(&front->loop, &front->signals[i]));
-        front->signals[i].data = front;
-        VX_ASSERT(
-            !uv_signal_start(&front->signals[i], front_on_signal, signal_numbers[i]));
-    }
+    sigset_t set = front_signals();
+    front->signals_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    VX_ASSERT(front->signals_fd >= 0);
+    VX_ASSERT(!uv_poll_init(&front->loop, &front->signals, front->signals_fd));
+    VX_ASSERT(!uv_poll_start(&front->signals, UV_READABLE, front_on_signals));
 }

@@ -12,7 +12,6 @@
 #include <grpc/support/time.h>
 
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 
 /* Slices that a message may come in.  gRPC reads 64 KiB at a time and cuts at HTTP/2
@@ -87,23 +86,6 @@ static vx_status open_server(struct vx_rpc *rpc, struct vx_why *why)
     return vx_rpc_accept_open(&rpc->options, why, &rpc->accept);
 }
 
-/* gRPC's threads inherit the signal mask of the thread that creates them, and only the
- * loop handles signals.  SIGBUS stays unblocked: the thread that reads client memory must
- * receive it (foreign.h); if it were blocked, it would end the process. */
-static sigset_t signals_block(void)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS);
-    VX_ASSERT(!pthread_sigmask(SIG_SETMASK, &all, &before));
-    return before;
-}
-
-static void signals_restore(const sigset_t *before)
-{
-    VX_ASSERT(!pthread_sigmask(SIG_SETMASK, before, NULL));
-}
-
 static vx_status open_all(struct vx_rpc *rpc, struct vx_why *why)
 {
     VX_TRY(open_queues(rpc));
@@ -131,11 +113,9 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
     VX_ASSERT(!pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC));
     VX_ASSERT(!pthread_cond_init(&made->idle, &attributes));
     pthread_condattr_destroy(&attributes);
-    sigset_t before = signals_block();
     gpr_set_log_function(log_line);
     grpc_init();
     vx_status status = open_all(made, why);
-    signals_restore(&before);
     *rpc = made;
     if (status.fault) vx_rpc_close(rpc);
     return status;
@@ -166,7 +146,6 @@ vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
     VX_ON(LOOP);
     VX_ASSERT(!rpc->started);
     (void)why;
-    sigset_t before = signals_block();
     grpc_server_start(rpc->server);
     rpc->started = true;
     vx_status status = VX_OK;
@@ -176,15 +155,12 @@ vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
         queue->running = !status.fault;
     }
     if (!status.fault) status = vx_rpc_senders_start(rpc);
-    signals_restore(&before);
     if (status.fault) return status;
     for (i32 i = 0; i < rpc->options.threads; i++)
         for (i32 method = 0; method <= VX_METHODS_COUNT; method++)
             for (i32 k = 0; k < vx_rpc_armed(method); k++)
                 vx_rpc_call_arm(rpc, i, method);
-    before = signals_block();
     status = vx_rpc_accept_start(rpc->accept, rpc->server);
-    signals_restore(&before);
     return status;
 }
 
