@@ -106,8 +106,7 @@ struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 
 
 /* ------- entries ------- */
 
-/* The connection of a descriptor; NULL when there is none, or it has ended. */
-static struct vx_rpc_govern *govern_at(int fd)
+struct vx_rpc_govern *vx_rpc_govern_at(int fd)
 {
     struct vx_rpc_govern *govern = by_descriptor[fd];
     return govern == &ended || govern == &ended_secure ? NULL : govern;
@@ -116,7 +115,7 @@ static struct vx_rpc_govern *govern_at(int fd)
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 {
     if (!vx_rpc_govern_may_have(place.descriptor)) return NULL;
-    struct vx_rpc_govern *govern = govern_at(place.descriptor);
+    struct vx_rpc_govern *govern = vx_rpc_govern_at(place.descriptor);
     bool same =
         govern && place.connection && govern->place.connection == place.connection;
     return same ? govern : NULL;
@@ -292,7 +291,7 @@ static void account_cost(struct vx_rpc_govern *govern, const struct vx_tls_cost 
 ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = govern_at(fd);
+    struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
     if (!govern || govern->cut) {
         bool had = by_descriptor[fd] != NULL;
         pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -332,7 +331,7 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
 static struct vx_rpc_govern *use_session(int fd, bool *over)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = govern_at(fd);
+    struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
     if (govern && !govern->session) govern = NULL;
     if (govern) govern->users++;
     *over = by_descriptor[fd] == &ended_secure;
@@ -362,7 +361,7 @@ ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
     int error = errno;
     if (sent <= 0) return sent;
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = govern_at(fd);
+    struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
     if (govern) {
         struct vx_h2_meter before = govern->meter;
         walk(&govern->meter, vx_h2_meter_sent, message, (size_t)sent);
@@ -387,7 +386,7 @@ void vx_rpc_govern_bye(int fd)
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = govern_at(fd);
+    struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
     /* Our own epoll set has another descriptor of the connection, for its end only. */
     if (govern) {
         govern->epoll = epoll;
@@ -456,6 +455,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->going += govern->meter.held; /* gRPC frees it soon */
     governor->calls_open -= govern->shares[VX_RPC_SHARE_ARRIVED];
     governor->unseen -= govern->unseen;
+    governor->leaving -= govern->leaving_ns > 0;
     governor->active -= govern->shares[VX_RPC_SHARE_CALLS] > 0;
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;

@@ -114,6 +114,7 @@ struct vx_rpc_govern {
     i32 still, unread, flood; /* checks in a row */
     i32 passes;               /* turns as the owner in which it brought nothing */
     bool had_turn;            /* was the owner since the last check */
+    i64 leaving_ns;           /* gRPC has ended it; until when its client may read */
     i64 active_ns;            /* when it last brought something */
     i32 shares[VX_RPC_SHARES_COUNT];
     u64 tensors;              /* bytes of the arena that its calls have */
@@ -137,6 +138,14 @@ VX_MUST_USE vx_status vx_rpc_governor_open(const struct vx_rpc_governor_options 
 void vx_rpc_governor_close(struct vx_rpc_governor **governor);
 /* The entry of one connection, 0 to connections_max - 1. */
 struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 row);
+/* From now on a connection that gRPC ends is not read, but is open until its client has
+ * read what is on the way and closes it, for 2 s at most.  Closed at once, the
+ * client's next frame would make the system throw away what it has not sent. */
+void vx_rpc_governor_stop(struct vx_rpc_governor *governor);
+/* How many such connections there are. */
+i32 vx_rpc_governor_leaving(struct vx_rpc_governor *governor);
+/* Until when this is one of them; VX_NEVER = it is none. */
+i64 vx_rpc_govern_leaving_ns(struct vx_rpc_govern *govern);
 void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place,
                          u16 origin);
 /* It speaks TLS: reads and writes go through the session, until the end.  After begin,
@@ -195,6 +204,8 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags);
 ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags);
 /* gRPC shuts the connection down. */
 void vx_rpc_govern_bye(int fd);
+/* The same; returns how to do it. */
+int vx_rpc_govern_leave(int fd, int how);
 /* What epoll_wait has returned: puts connections that are woken in the place of our notifier.
  * Returns how many events there are now, `most` at most. */
 int vx_rpc_govern_polled(struct epoll_event *events, int count, int most);

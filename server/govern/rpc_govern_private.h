@@ -4,6 +4,7 @@
  *   rpc_govern_notify.c  wakes gRPC for bytes that only TLS has
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
  *   rpc_govern_turn.c  which connection may continue, which is closed
+ *   rpc_govern_leave.c  connections that gRPC has ended, while the server stops
  *   rpc_intercept.c    recvmsg, sendmsg and epoll_ctl
  *
  * Owner    as rpc_govern.h says.
@@ -49,6 +50,8 @@ struct vx_rpc_governor {
     i32 holders;                 /* connections that hold bytes of unfinished messages */
     i32 takers;                  /* connections that have bytes of the arena */
     u64 tensors, arena_bytes;
+    bool stopping;                 /* vx_rpc_governor_stop */
+    i32 leaving;                   /* connections that have a leaving_ns */
     u64 answers;                   /* bytes of answers in the heap, of all */
     struct vx_rpc_govern *oldest;  /* the end of `live` */
     i32 fresh;                     /* connections that have begun no call */
@@ -58,6 +61,8 @@ struct vx_rpc_governor {
 extern pthread_mutex_t vx_rpc_govern_lock;
 
 /* rpc_govern.c */
+/* The connection of a descriptor; NULL when there is none, or it has ended. */
+struct vx_rpc_govern *vx_rpc_govern_at(int fd);
 /* NULL when the connection has ended. */
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place);
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);

@@ -339,6 +339,8 @@ static int run_due(struct vx_rpc_accept *accept)
     i64 turn_ns = vx_rpc_governor_turn(accept->governor, now_ns);
     i64 memory_ns = vx_rpc_memory_turn(&accept->memory, accept->governor, now_ns);
     turn_ns = memory_ns < turn_ns ? memory_ns : turn_ns;
+    i64 leave_ns = vx_rpc_leaving_turn(accept, now_ns);
+    turn_ns = leave_ns < turn_ns ? leave_ns : turn_ns;
     next_ns = turn_ns < next_ns ? turn_ns : next_ns;
     return next_ns == VX_NEVER ? -1 : (int)((next_ns - now_ns) / VX_NS_PER_MS) + 1;
 }
@@ -392,6 +394,7 @@ void vx_rpc_accept_hear_handed(struct vx_rpc_accept *accept, bool wanted)
 void vx_rpc_accept_stop(struct vx_rpc_accept *accept)
 {
     vx_rpc_listeners_stop(&accept->listeners);
+    vx_rpc_governor_stop(accept->governor);
     if (accept->running) accept_tell(accept, &accept->stopping, true);
 }
 
@@ -401,6 +404,7 @@ void vx_rpc_accept_close(struct vx_rpc_accept **accept)
     *accept = NULL;
     if (!going) return;
     if (going->running) {
+        vx_rpc_leaving_wait(going);
         accept_tell(going, &going->closing, true);
         pthread_join(going->thread, NULL);
     }

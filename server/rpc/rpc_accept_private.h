@@ -1,4 +1,5 @@
-/* rpc_accept_private - what rpc_accept.c and rpc_secure.c share; no other file includes it.
+/* rpc_accept_private - what rpc_accept.c, rpc_secure.c and rpc_leave.c share; no other file
+ * includes it.
  *
  * Owner    as rpc_accept.c says.
  * Thread   accept; (lock) fields are read by others.
@@ -61,6 +62,12 @@ void vx_rpc_accept_wake(void *context);
 void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
 /* Its preface has come. */
 void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
+
+/* rpc_leave.c: connections that gRPC has ended, whose clients may still read */
+/* Ends those that have had their time.  Returns when the next one is due. */
+i64 vx_rpc_leaving_turn(struct vx_rpc_accept *accept, i64 now_ns);
+/* Waits until the accept thread has ended them all: 2 s at most.  Loop. */
+void vx_rpc_leaving_wait(struct vx_rpc_accept *accept);
 
 /* rpc_secure.c: connections that speak TLS */
 VX_MUST_USE vx_status vx_rpc_secure_open(struct vx_rpc_accept *accept,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES   9
+#define SMALL_BYTES  4096
 #define FRAME_LENGTH 16384 /* the largest that every peer accepts */
 
 static bool send_all(int fd, const u8 *bytes, size_t count)
@@ -41,10 +42,15 @@ bool raw_send(int fd, const struct raw_frame *frame)
     return send_all(fd, out, HEAD_BYTES + frame->length);
 }
 
-int raw_open(struct rpc_server *server)
+/* With a receive buffer of so many bytes; 0 = the system's. */
+static int open_with(struct rpc_server *server, int receive_bytes)
 {
     static const char hello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (receive_bytes)
+        ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes,
+                                    sizeof receive_bytes),
+                         0);
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((u16)rpc_server_port(server)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -52,6 +58,16 @@ int raw_open(struct rpc_server *server)
     ck_assert(send_all(fd, (const u8 *)hello, sizeof hello - 1));
     ck_assert(raw_send(fd, &(struct raw_frame){.type = RAW_SETTINGS}));
     return fd;
+}
+
+int raw_open(struct rpc_server *server)
+{
+    return open_with(server, 0);
+}
+
+int raw_open_small(struct rpc_server *server)
+{
+    return open_with(server, SMALL_BYTES);
 }
 
 static size_t header(u8 *out, const char *name, const char *value)

@@ -29,6 +29,8 @@ struct raw_frame {
 
 /* Connects and sends the preface. */
 int raw_open(struct rpc_server *server);
+/* The same with a receive buffer of a few KB. */
+int raw_open_small(struct rpc_server *server);
 /* False when the server has closed the connection. */
 bool raw_send(int fd, const struct raw_frame *frame);
 /* Begins a call of `path`; `timeout` in gRPC's notation, or NULL. */
