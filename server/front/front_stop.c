@@ -47,8 +47,8 @@ void vx_front_close_handles(void *context)
     vx_rpc_close(&front->rpc); /* empties both mailboxes */
     vx_http_close(&front->http);
     uv_handle_t *const handles[] = {
-        (uv_handle_t *)&front->wakeup, (uv_handle_t *)&front->turn,
-        (uv_handle_t *)&front->spin, (uv_handle_t *)&front->stats,
+        (uv_handle_t *)&front->wakeup,     (uv_handle_t *)&front->turn,
+        (uv_handle_t *)&front->spin,       (uv_handle_t *)&front->stats,
         (uv_handle_t *)&front->phase_over, (uv_handle_t *)&front->signals};
     for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
     vx_due_fini(&front->due);

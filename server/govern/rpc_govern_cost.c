@@ -7,16 +7,16 @@
 /* Calls that gRPC may hold before we have seen them, up to 30 KB each: of all connections
  * together, and of one.  They are given back as fast as calls are seen, so an honest
  * client is not held up. */
-#define CALLS_ALL      512
-#define CALLS_ONE_MAX  64
-#define CALLS_ONE_MIN  2
-#define CALLS_PER_S    100
+#define CALLS_ALL     512
+#define CALLS_ONE_MAX 64
+#define CALLS_ONE_MIN 2
+#define CALLS_PER_S   100
 /* After so many calls without a message a connection rests.  The thread of gRPC that reads
  * it ends its calls as well, and turns to another connection only when there is nothing
  * left to read and to end: without a rest others waited for 2 s while threads were idle.
  * So many calls take that thread 2 ms. */
-#define VAIN_CALLS 256
-#define REST_NS    (10 * VX_NS_PER_MS)
+#define VAIN_CALLS     256
+#define REST_NS        (10 * VX_NS_PER_MS)
 #define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
 /* While so few calls of all connections are unseen, reads are not shortened for calls. */
 #define CALLS_UNSEEN_FEW 64

@@ -48,9 +48,9 @@ static int open_with(struct rpc_server *server, int receive_bytes)
     static const char hello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (receive_bytes)
-        ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes,
-                                    sizeof receive_bytes),
-                         0);
+        ck_assert_int_eq(
+            setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes),
+            0);
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((u16)rpc_server_port(server)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -112,7 +112,7 @@ START_TEST(a_client_that_still_talks_reads_its_answer)
     for (i32 i = 0; i < PINGS; i++) {
         u8 text[8] = "farewell";
         ck_assert(raw_send(fd, &(struct raw_frame){RAW_PING, 0, 0, text, sizeof text}));
-        rpc_sleep_ms(1); /* gRPC ends the connection meanwhile */
+        rpc_sleep_ms(1); /* sleep: gRPC ends the connection meanwhile */
     }
     ck_assert_uint_gt(read_answer(fd), TENSOR_BYTES);
     close(fd);
