@@ -11,10 +11,12 @@ foreach(name hash bricks order conv mlp pointwise operators samples)
   vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
     SOURCES tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
-foreach(name geometry geometry_cache geometry_predict geometry_room geometry_sets)
+foreach(name geometry geometry_cache geometry_predict geometry_room)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
+vx_unit_test(NAME test_geometry_sets LIBS engine LABELS long
+  SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 vx_unit_test(NAME test_cpu_pool LIBS engine)
 vx_unit_test(NAME test_kernels_sets LIBS kernels base m)
 vx_unit_test(NAME test_kernels_dense LIBS kernels base m)
@@ -23,9 +25,13 @@ vx_unit_test(NAME test_kernels_occupancy LIBS kernels base m)
 vx_unit_test(NAME test_kernels_strides LIBS kernels base m)
 vx_unit_test(NAME test_kernels_levels LIBS kernels base m
   SOURCES tests/support/level_truth.c tests/support/kernel_cloud.c tests/support/voxels.c)
-foreach(name cpu_ops cpu_elements cpu_bits cpu_sets cpu_sets_bits cpu_samples cpu_dense
-    cpu_points cpu_strides)
+foreach(name cpu_ops cpu_elements cpu_bits cpu_dense cpu_points cpu_strides)
   vx_unit_test(NAME test_${name} LIBS engine
+    SOURCES tests/support/cpu_cases.c tests/support/voxels.c)
+endforeach()
+# Many cases on the same pool of threads, which TSan sees in those above.
+foreach(name cpu_sets cpu_sets_bits cpu_samples)
+  vx_unit_test(NAME test_${name} LIBS engine LABELS long
     SOURCES tests/support/cpu_cases.c tests/support/voxels.c)
 endforeach()
 

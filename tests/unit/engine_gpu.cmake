@@ -48,11 +48,11 @@ vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
 # llvm-objdump 19 for AMD; no GPU.
 if(NOT VX_SANITIZE)
   # One to three minutes of both cores each: a stage of their own, with Hopper, which has the most kernels and tiles, and
-  # one chip each of CDNA and RDNA; the others are the same sources for other chips: `tests/run slow`. What differs between
-  # AMD's chips, the matrix tiles, test_amd_conv compiles and runs for all four.
+  # one chip of AMD's; the others are the same sources for other chips: `tests/run slow`. What differs between AMD's
+  # chips, the matrix tiles, test_amd_conv compiles and runs for all four, and oracle_gfx1100 runs the rest on RDNA.
   foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100 gfx90a gfx942 gfx1100 gfx1200)
     set(labels jit chips)
-    if(NOT arch MATCHES "^(sm_90a|gfx942|gfx1100)$")
+    if(NOT arch MATCHES "^(sm_90a|gfx942)$")
       list(APPEND labels slow)
     endif()
     # It takes every core by itself: begun last, it leaves none of them idle at the end.
