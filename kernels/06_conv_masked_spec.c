@@ -143,9 +143,11 @@ static bool multiplies(int32_t multiply, enum vx_number type, const struct vx_ca
 }
 
 /* The most sums of one thread: with more, the operands no longer fit in registers beside
- * them.  Fused multiply-adds hold more operands than a matrix instruction does. */
-static int32_t sums_max(enum vx_number type)
+ * them.  Fused multiply-adds hold more operands than a matrix instruction does; before
+ * sm_80 only fp16 has one. */
+static int32_t sums_max(enum vx_number type, const struct vx_caps *caps)
 {
+    if (caps->arch < 80 && type != VX_NUMBER_F16) return 32;
     switch (type) {
     case VX_NUMBER_F32: return 32;
     case VX_NUMBER_TF32: return 64;
@@ -158,7 +160,7 @@ static bool fits(const struct vx_tile *tile, enum vx_number type,
 {
     const int32_t *t = tile->values;
     if (!multiplies(t[MULTIPLY], type, caps)) return false;
-    if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type)) return false;
+    if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type, caps)) return false;
     /* Rows of 4-byte numbers are twice as long: a larger TILE_CI gains nothing. */
     if (vx_number_bytes(type) == 4 && t[TILE_CI] > 32) return false;
     return shared(tile, type) + memory_bytes(tile) <= caps->shared_block;

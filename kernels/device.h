@@ -27,8 +27,7 @@
  *
  * Owner    -
  * Thread   device code.
- * Limits   NVIDIA from sm_80 (cp.async, bf16).  AMD: waves of 64 lanes up to gfx9, of 32
- *          from gfx10 on.
+ * Limits   NVIDIA from sm_75.  AMD: waves of 64 lanes up to gfx9, of 32 from gfx10 on.
  * Fails    #error for an unknown compiler.
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -13,7 +13,7 @@
  *
  * Owner    -
  * Thread   device code; every lane of the wave arrives.
- * Limits   NVIDIA from sm_80.  AMD: MFMA on gfx90a, gfx940 to gfx942 and gfx950, of every
+ * Limits   NVIDIA from sm_80; sm_75 with fp16 alone, and copies through registers.  AMD: MFMA on gfx90a, gfx940 to gfx942 and gfx950, of every
  *          type; WMMA on gfx11 and gfx12, of 16-bit types; elsewhere VX_STEP is for fused
  *          multiply-adds.
  * Fails    never.
@@ -42,13 +42,21 @@ VX_DEVICE float vx_word_float(struct vx_words4 words, int at)
 
 /* --- NVIDIA --- */
 #if VX_CUDA
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define VX_TURING 1
+#endif
+
 /* Terms of the sum that one instruction takes: the K of the mma. */
-#if VX_TYPE == VX_TYPE_F16 || VX_TYPE == VX_TYPE_BF16
+#if VX_TURING && VX_TYPE != VX_TYPE_F16
+#define VX_STEP VX_CHUNK_ELEMENTS /* fused multiply-adds */
+#define VX_FMA  1
+#elif VX_TYPE == VX_TYPE_F16 || VX_TYPE == VX_TYPE_BF16
 #define VX_STEP 16
 #elif VX_TYPE == VX_TYPE_TF32
 #define VX_STEP 8
 #else
 #define VX_STEP 4 /* fused multiply-adds, four at a time */
+#define VX_FMA  1
 #endif
 
 VX_DEVICE uint32_t vx_shared_address(const void *shared)
@@ -56,6 +64,27 @@ VX_DEVICE uint32_t vx_shared_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
+#if VX_TURING /* no asynchronous copies: what is copied is there after a barrier */
+VX_DEVICE void vx_copy_async(uint32_t to, const void *from, int present)
+{
+    uint4 words = *(const uint4 *)from;
+    if (!present) words = make_uint4(0, 0, 0, 0);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(words.x),
+                 "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+VX_DEVICE void vx_copy_async4(void *to, const void *from)
+{
+    *(uint32_t *)to = *(const uint32_t *)from;
+}
+VX_DEVICE void vx_copy_commit(void)
+{
+}
+#define vx_copy_wait(left_)
+VX_DEVICE void vx_copy_wait_all(void)
+{
+}
+#else
 /* Copies 16 bytes from device to shared memory, or writes zeros if not `present`; `from`
  * is a legal address in both cases. */
 VX_DEVICE void vx_copy_async(uint32_t to, const void *from, int present)
@@ -78,6 +107,7 @@ VX_DEVICE void vx_copy_commit(void)
 /* Waits until all but the latest `left_` groups of this thread have arrived. */
 #define vx_copy_wait(left_)                                                              \
     asm volatile("cp.async.wait_group %0;" ::"n"(left_) : "memory")
+#endif
 
 VX_DEVICE uint32_t vx_load_shared(uint32_t address)
 {
@@ -94,11 +124,13 @@ VX_DEVICE struct vx_words4 vx_load_shared4(uint32_t address)
                  : "memory");
     return words;
 }
+#if !VX_TURING
 /* Waits for all copies of this thread, committed or not. */
 VX_DEVICE void vx_copy_wait_all(void)
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
+#endif
 
 /* Loads four 8x8 tiles of 16-bit numbers (or 8x4 of 32-bit ones): lane l passes the
  * address of row l % 8 of tile l / 8. */
@@ -119,17 +151,24 @@ VX_DEVICE void vx_load_tiles_turned(uint32_t to[4], uint32_t address)
 
 VX_DEVICE void vx_multiply(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-#if VX_TYPE == VX_TYPE_F16
+#if VX_TYPE == VX_TYPE_F16 && VX_TURING
+#pragma unroll
+    for (int half = 0; half < 2; half++) /* eight terms each */
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                     "{%4,%5}, {%6}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+#elif VX_TYPE == VX_TYPE_F16
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#elif VX_TYPE == VX_TYPE_BF16
+#elif VX_TYPE == VX_TYPE_BF16 && !VX_TURING
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#elif VX_TYPE == VX_TYPE_TF32
+#elif VX_TYPE == VX_TYPE_TF32 && !VX_TURING
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -139,6 +178,7 @@ VX_DEVICE void vx_multiply(float c[4], const uint32_t a[4], const uint32_t b[2])
 #endif
 }
 
+#if !VX_TURING
 /* Rounds to nearest, to the 10 bits of fraction that the instruction would cut to. */
 VX_DEVICE uint32_t vx_tf32(uint32_t bits)
 {
@@ -146,6 +186,7 @@ VX_DEVICE uint32_t vx_tf32(uint32_t bits)
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(vx_float_of_bits(bits)));
     return rounded;
 }
+#endif
 
 /* --- AMD --- */
 #else

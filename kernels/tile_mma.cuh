@@ -1,8 +1,8 @@
 /* tile_mma - multiplies a tile in fragments of 16x8: by mma.sync, operands by ldmatrix, on any
- * NVIDIA GPU from sm_80; or by fused multiply-adds, on any GPU.
+ * NVIDIA GPU from sm_80, on sm_75 for fp16; or by fused multiply-adds, on any GPU.
  *
  * Fused multiply-adds divide a fragment among 32 lanes as mma.sync does its result: for f32,
- * and on AMD where no matrix instruction takes the type.
+ * and where no matrix instruction takes the type (AMD; bf16 and TF32 on sm_75).
  *
  * Owner    -
  * Thread   device code, every thread of the block.
@@ -21,7 +21,7 @@
 
 #include "kernels/tile_warps.cuh"
 
-#if VX_TYPE == VX_TYPE_F32 || !VX_CUDA
+#if VX_FMA || !VX_CUDA
 #include "kernels/tile_fma.cuh"
 #else
 /* Loads two fragments of weights, 16 columns, of one step. */

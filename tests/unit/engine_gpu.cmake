@@ -50,7 +50,7 @@ if(NOT VX_SANITIZE)
   # One to three minutes of both cores each: a stage of their own, with Hopper, which has the most kernels and tiles, and
   # one chip of AMD's; the others are the same sources for other chips: `tests/run slow`. What differs between AMD's
   # chips, the matrix tiles, test_amd_conv compiles and runs for all four, and oracle_gfx1100 runs the rest on RDNA.
-  foreach(arch sm_80 sm_86 sm_89 sm_90a sm_100 gfx90a gfx942 gfx1100 gfx1200)
+  foreach(arch sm_75 sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 gfx90a gfx942 gfx1100 gfx1200)
     set(labels jit chips)
     if(NOT arch MATCHES "^(sm_90a|gfx942)$")
       list(APPEND labels slow)

@@ -9,6 +9,15 @@ static const struct {
     const char *arch;
     struct vx_caps caps;
 } rows[] = {
+    /* T4: NVIDIA's data sheet (2018): 40 processors, boost 1590 MHz, 16 GB. */
+    {"sm_75",
+     {.arch = 75,
+      .processors = 40,
+      .shared_block = 64 << 10,
+      .shared_processor = 64 << 10,
+      .clock_mhz = 1590,
+      .cache_bytes = INT64_C(4) << 20,
+      .memory_bytes = INT64_C(16) << 30}},
     /* A100 80 GB */
     {"sm_80",
      {.arch = 80,
@@ -27,6 +36,16 @@ static const struct {
       .clock_mhz = 1800,
       .cache_bytes = INT64_C(6) << 20,
       .memory_bytes = INT64_C(48) << 30}},
+    /* Jetson AGX Orin 64 GB: NVIDIA's data sheet (2022): 2048 cores at 1300 MHz; its memory
+     * is the host's too. */
+    {"sm_87",
+     {.arch = 87,
+      .processors = 16,
+      .shared_block = 163 << 10,
+      .shared_processor = 164 << 10,
+      .clock_mhz = 1300,
+      .cache_bytes = INT64_C(4) << 20,
+      .memory_bytes = INT64_C(64) << 30}},
     /* L40S */
     {"sm_89",
      {.arch = 89,
@@ -54,6 +73,15 @@ static const struct {
       .clock_mhz = 1965,
       .cache_bytes = INT64_C(126) << 20,
       .memory_bytes = INT64_C(180) << 30}},
+    /* RTX 5090: NVIDIA's RTX Blackwell architecture paper (2025) */
+    {"sm_120",
+     {.arch = 120,
+      .processors = 170,
+      .shared_block = 99 << 10,
+      .shared_processor = 100 << 10,
+      .clock_mhz = 2407,
+      .cache_bytes = INT64_C(96) << 20,
+      .memory_bytes = INT64_C(32) << 30}},
     /* One of the two dies of an MI250X, which is a device of its own: AMD's data sheet
      * (2021) and CDNA 2 white paper: 220 CUs, 128 GB and 16 MB of L2 in all, 1700 MHz. */
     {"gfx90a",
@@ -115,5 +143,6 @@ const struct vx_caps *vx_arch_caps(const char *arch)
 
 const char *vx_arch_names(void)
 {
-    return "sm_80, sm_86, sm_89, sm_90a, sm_100, gfx90a, gfx942, gfx1100 or gfx1200";
+    return "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100, sm_120, gfx90a, gfx942, "
+           "gfx1100 or gfx1200";
 }

@@ -78,7 +78,7 @@ void vx_jit_counts_get(const struct vx_jit *jit, struct vx_jit_counts *counts);
 /* The properties of one device of an architecture, for choices that are made without a
  * device; NULL = unknown architecture. */
 const struct vx_caps *vx_arch_caps(const char *arch);
-/* "sm_80, sm_86, ..., gfx1200", for a sentence; static. */
+/* "sm_75, sm_80, ..., gfx1200", for a sentence; static. */
 const char *vx_arch_names(void);
 
 #endif

@@ -359,7 +359,8 @@ START_TEST(test_pick_always_answers)
 {
     static const i64 sizes[] = {1, 2, 31, 192, 1000, 64160, 4113056, VX_VOXELS_MAX};
     static const i32 channels[] = {16, 48, 64, 256, 512, 1024, 2048};
-    static const char *const archs[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100"};
+    static const char *const archs[] = {"sm_75", "sm_80",  "sm_86",  "sm_87",
+                                        "sm_89", "sm_90a", "sm_100", "sm_120"};
     static const enum vx_number types[] = {VX_NUMBER_F32, VX_NUMBER_F16, VX_NUMBER_BF16,
                                            VX_NUMBER_TF32};
     struct vx_pick pick = pick_of(NULL);

@@ -135,9 +135,9 @@ END_TEST
 
 START_TEST(test_archs)
 {
-    static const char *const archs[] = {"sm_80",   "sm_86",  "sm_89",  "sm_90a",
-                                        "sm_100",  "gfx90a", "gfx942", "gfx1100",
-                                        "gfx1200", "fake"};
+    static const char *const archs[] = {
+        "sm_75",  "sm_80",  "sm_86",  "sm_87",   "sm_89",   "sm_90a", "sm_100",
+        "sm_120", "gfx90a", "gfx942", "gfx1100", "gfx1200", "fake"};
     for (size_t i = 0; i < VX_COUNT(archs); i++) {
         const struct vx_caps *caps = vx_arch_caps(archs[i]);
         ck_assert_ptr_nonnull(caps);

@@ -44,7 +44,8 @@ static vx_status get(const struct vx_jit_options *options, i32 tile, struct vx_w
     return status;
 }
 
-static const char *const archs[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100"};
+static const char *const archs[] = {"sm_75", "sm_80",  "sm_86",  "sm_87",
+                                    "sm_89", "sm_90a", "sm_100", "sm_120"};
 
 START_TEST(test_archs)
 {
