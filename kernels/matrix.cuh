@@ -13,9 +13,9 @@
  *
  * Owner    -
  * Thread   device code; every lane of the wave arrives.
- * Limits   NVIDIA from sm_80; sm_75 with fp16 alone, and copies through registers.  AMD: MFMA on gfx90a, gfx940 to gfx942 and gfx950, of every
- *          type; WMMA on gfx11 and gfx12, of 16-bit types; elsewhere VX_STEP is for fused
- *          multiply-adds.
+ * Limits   NVIDIA from sm_80; sm_75 of fp16, and copies through registers.  AMD: MFMA on
+ *          gfx90a, gfx940 to gfx942 and gfx950, of every type; WMMA on gfx11 and gfx12, of
+ *          16-bit types; elsewhere VX_STEP is for fused multiply-adds.
  * Fails    never.
  * Oracle   tests/amd: AMD's lane maps by tables of their own.
  * Source   AMD, CDNA2, CDNA3, RDNA3 and RDNA4 instruction set architecture guides;

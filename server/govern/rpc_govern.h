@@ -138,9 +138,9 @@ VX_MUST_USE vx_status vx_rpc_governor_open(const struct vx_rpc_governor_options 
 void vx_rpc_governor_close(struct vx_rpc_governor **governor);
 /* The entry of one connection, 0 to connections_max - 1. */
 struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 row);
-/* From now on a connection that gRPC ends is not read, but is open until its client has
- * read what is on the way and closes it, for 2 s at most.  Closed at once, the
- * client's next frame would make the system throw away what it has not sent. */
+/* A connection that gRPC ends from now on stays open until its client has read what is on
+ * the way and closes it, for 2 s at most.  If it were closed at once, the client's next
+ * frame would make the system throw away what it has not sent. */
 void vx_rpc_governor_stop(struct vx_rpc_governor *governor);
 /* How many such connections there are. */
 i32 vx_rpc_governor_leaving(struct vx_rpc_governor *governor);
@@ -202,9 +202,7 @@ bool vx_rpc_govern_is_due(struct vx_rpc_place place);
  * not governed is read and written as usual. */
 ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags);
 ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags);
-/* gRPC shuts the connection down. */
-void vx_rpc_govern_bye(int fd);
-/* The same; returns how to do it. */
+/* gRPC shuts the connection down; returns how to do it (SHUT_RDWR, SHUT_WR). */
 int vx_rpc_govern_leave(int fd, int how);
 /* What epoll_wait has returned: puts connections that are woken in the place of our notifier.
  * Returns how many events there are now, `most` at most. */

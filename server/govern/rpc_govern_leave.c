@@ -36,6 +36,7 @@ i64 vx_rpc_govern_leaving_ns(struct vx_rpc_govern *govern)
  * it has not sent; after SHUT_WR it does not. */
 int vx_rpc_govern_leave(int fd, int how)
 {
+    vx_rpc_govern_bye(fd);
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
     bool leaves = govern && govern->governor->stopping && !govern->cut;

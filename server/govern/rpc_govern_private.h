@@ -66,6 +66,8 @@ struct vx_rpc_govern *vx_rpc_govern_at(int fd);
 /* NULL when the connection has ended. */
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place);
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);
+/* Ends the TLS session of a descriptor, if it has one. */
+void vx_rpc_govern_bye(int fd);
 /* Ends its wait and makes gRPC read on. */
 void vx_rpc_govern_wake(struct vx_rpc_govern *govern);
 

@@ -32,10 +32,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 
 int shutdown(int fd, int how)
 {
-    if (vx_rpc_govern_may_have(fd)) {
-        vx_rpc_govern_bye(fd);
-        how = vx_rpc_govern_leave(fd, how);
-    }
+    if (vx_rpc_govern_may_have(fd)) how = vx_rpc_govern_leave(fd, how);
     return (int)syscall(SYS_shutdown, fd, how);
 }
 

@@ -160,8 +160,7 @@ vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
         for (i32 method = 0; method <= VX_METHODS_COUNT; method++)
             for (i32 k = 0; k < vx_rpc_armed(method); k++)
                 vx_rpc_call_arm(rpc, i, method);
-    status = vx_rpc_accept_start(rpc->accept, rpc->server);
-    return status;
+    return vx_rpc_accept_start(rpc->accept, rpc->server);
 }
 
 i32 vx_rpc_port(const struct vx_rpc *rpc)

@@ -273,7 +273,6 @@ void vx_cases_map(struct vx_rig *rig)
         for (i32 kind = 0; kind < VX_CLOUD_KINDS; kind++)
             for (size_t s = 0; s < count; s++) {
                 i64 n = sizes[s];
-                if (n == 1 && kind && rig->size == VX_RIG_SMALL) continue; /* all alike */
                 bool turn = (w + s + (size_t)kind) % 4 == 0 || !kind;
                 if (n > 100 && !turn) continue;
                 if (n > 100 && rig->size == VX_RIG_SMALL && w) continue;
