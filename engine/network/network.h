@@ -109,6 +109,7 @@ struct vx_layer {
     enum vx_layout layout;  /* convolutions */
     bool layout_said;       /* network.json sets it */
     bool bias;              /* convolutions, LINEAR: has a bias tensor */
+    f32 fp8_scale;          /* convolutions of one group: of their input as e4m3; 0 = not */
     enum vx_pool_mode mode; /* GLOBAL_POOL */
     bool trilinear;         /* DEVOXELIZE: else nearest */
     i32 shape[3];           /* TO_DENSE */
