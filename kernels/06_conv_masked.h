@@ -15,7 +15,9 @@
  *          order (G,N)  block_masks (G,B,W), B = N/32 rounded up  neighbours (V,N)
  *          partial (G,N,Co) or (pairs,Co) f32
  * Types    VX_TYPE: F16, BF16 with tensor cores; TF32 (stored as F32) with tensor cores;
- *          F32 with fused multiply-add.  Sums in f32; bias and residual added in f32, one
+ *          F32 with fused multiply-add; E4M3 (stored as F16) with tensor cores: in and
+ *          weight are numbers of 8 bits (e4m3.h), a sum is multiplied by its column's
+ *          scale first.  Sums in f32; bias and residual added in f32, one
  *          rounding at the end.
  * Idea     A GEMM with M = N and K = V*Ci whose left operand is never stored: a tile of
  *          rows gathers what it needs.  Rows are visited in `order`, sorted by mask
@@ -37,7 +39,7 @@
  *          device runs is in 06_conv_masked_spec.c.
  * Cost     flops 2*Ci*Co*(rows x union of masks); bytes from the second-level cache: per
  *          tile and offset VX_TILE_N*Ci + Ci*VX_TILE_CO elements.
- * Limits   Ci, Co and strides multiples of VX_CHANNELS_UNIT; V <= 343; N < 2^31.  Offsets
+ * Limits   Ci, Co and strides multiples of VX_CHANNELS_UNIT, Ci of E4M3 of 32; V <= 343; N < 2^31.  Offsets
  *          of elements have 64 bits: N*Ci may exceed 2^31.
  * Order    offsets in rising v, channels in rising ci, always in the same steps of one
  *          instruction (wgmma, mma or fma): the bits of a row depend on that, its own
@@ -102,6 +104,9 @@ struct vx_conv_device_args {
     /* For pairs (08_pair_list.h): groups is V, and row p of partial is that of pair p. */
     const int32_t *starts;  /* (V+1) or NULL: where each offset's pairs begin */
     const int32_t *in_rows; /* (pairs): the row of `in` of each pair */
+    /* For E4M3: (co), what the sum of a column is multiplied by; in, weight and tiled have
+     * numbers of 8 bits, and in_stride counts them. */
+    const float *scale;
 };
 
 /* Present offsets whose neighbour rows a tile has in shared memory at once: enough for the 27

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/06_conv_masked.h"
 #include "kernels/13_elementwise.h"
+#include "kernels/e4m3.h"
 
 void vx_conv_masked_ref(const void *args, enum vx_number type);
 
@@ -20,15 +21,27 @@ static struct columns columns_from(const struct vx_conv_device_args *a,
     return (struct columns){type, first, left < COLUMNS ? left : COLUMNS, {0}};
 }
 
+/* `count` numbers that are multiplied, from element `at` on. */
+static void factors_read(const void *from, enum vx_number type, int64_t at, int32_t count,
+                         double *factors)
+{
+    const uint8_t *bytes = from;
+    if (type == VX_NUMBER_E4M3)
+        for (int32_t k = 0; k < count; k++) factors[k] = vx_e4m3_value(bytes[at + k]);
+    else
+        vx_number_ref_read_row(from, type, at, count, factors);
+}
+
 /* Adds the product of one row of `in` and these columns of the weights of offset v. */
 static void product_add(const struct vx_conv_device_args *a, int32_t v, int64_t from,
                         struct columns *columns)
 {
     double sum[COLUMNS] = {0}, weight[COLUMNS];
     for (int32_t ci = 0; ci < a->ci; ci++) {
-        double in = vx_number_ref_read(a->in, columns->type, from * a->in_stride + ci);
+        double in;
+        factors_read(a->in, columns->type, from * a->in_stride + ci, 1, &in);
         int64_t at = ((int64_t)v * a->ci + ci) * a->co + columns->first;
-        vx_number_ref_read_row(a->weight, columns->type, at, columns->count, weight);
+        factors_read(a->weight, columns->type, at, columns->count, weight);
         for (int32_t k = 0; k < columns->count; k++) sum[k] += in * weight[k];
     }
     for (int32_t k = 0; k < columns->count; k++) columns->sum[k] += sum[k];
@@ -70,6 +83,8 @@ static void row_sum(const struct vx_conv_device_args *a, enum vx_number type, in
     for (int32_t first = 0; first < a->co; first += COLUMNS) {
         struct columns columns = columns_from(a, type, first);
         group_add(a, row, group, &columns);
+        for (int32_t k = 0; a->scale && k < columns.count; k++)
+            columns.sum[k] *= (double)a->scale[first + k];
         if (a->partial)
             partial_write(a, (int64_t)group * a->n + row, &columns);
         else

@@ -40,6 +40,15 @@ static const struct vx_tile tiles[] = {
     {{256, 96, 64, 5, 12, 1, 2, 1}},
     {{256, 64, 64, 5, 12, 1, 2, 1}},
     {{128, 64, 64, 9, 12, 1, 2, 1}},
+    /* streams of numbers of 8 bits: as many bytes */
+    {{128, 256, 128, 4, 12, 1, 2, 1}},
+    {{128, 192, 128, 5, 12, 1, 2, 1}},
+    {{128, 160, 128, 6, 12, 1, 2, 1}},
+    {{256, 128, 128, 4, 12, 1, 2, 1}},
+    {{128, 128, 128, 7, 12, 1, 2, 1}},
+    {{256, 96, 128, 5, 12, 1, 2, 1}},
+    {{256, 64, 128, 5, 12, 1, 2, 1}},
+    {{128, 64, 128, 9, 12, 1, 2, 1}},
     /* without wgmma */
     {{128, 256, 64, 3, 2, 4, 0, 1}},
     {{128, 128, 64, 4, 2, 4, 0, 1}},
@@ -83,6 +92,8 @@ static const struct vx_tile tiles[] = {
     {{64, 16, 16, 2, 2, 1, 5, 1}},
 };
 
+#define LINE_BYTES 128 /* of a row in a stage of a stream */
+
 /* A tile of blocks that stay. */
 static bool streams(const struct vx_tile *tile)
 {
@@ -108,7 +119,7 @@ static int32_t threads(const struct vx_tile *tile)
 static int32_t shared(const struct vx_tile *tile, enum vx_number type)
 {
     const int32_t *t = tile->values;
-    int32_t stage = (t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * vx_number_bytes(type);
+    int32_t stage = (t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * vx_number_factor_bytes(type);
     if (streams(tile)) return t[STAGES] * stage + VX_STREAM_MORE_BYTES;
     int32_t sums = t[TILE_N] * (t[TILE_CO] + 8) * 4;
     int32_t stages = t[STAGES] * stage;
@@ -132,6 +143,8 @@ static bool has_wmma(int32_t arch)
 static bool multiplies(int32_t multiply, enum vx_number type, const struct vx_caps *caps)
 {
     const bool halves = vx_number_bytes(type) == 2;
+    if (type == VX_NUMBER_E4M3)
+        return caps->arch == 90 && multiply == VX_MULTIPLY_STREAM;
     if (caps->arch >= VX_ARCH_AMD) {
         if (has_mfma(caps->arch)) return multiply == VX_MULTIPLY_MFMA;
         return multiply ==
@@ -161,6 +174,8 @@ static bool fits(const struct vx_tile *tile, enum vx_number type,
     const int32_t *t = tile->values;
     if (!multiplies(t[MULTIPLY], type, caps)) return false;
     if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type, caps)) return false;
+    if (streams(tile) && t[TILE_CI] * vx_number_factor_bytes(type) != LINE_BYTES)
+        return false;
     /* Rows of 4-byte numbers are twice as long: a larger TILE_CI gains nothing. */
     if (vx_number_bytes(type) == 4 && t[TILE_CI] > 32) return false;
     return shared(tile, type) + memory_bytes(tile) <= caps->shared_block;
@@ -183,18 +198,21 @@ static bool pairs_fits(const struct vx_tile *tile, enum vx_number type,
     return !streams(tile) && fits(tile, type, caps);
 }
 
+#define TYPES                                                                            \
+    (1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |                  \
+     1u << VX_NUMBER_TF32)
+
 /* Two entry points with the same tiles and the same functions. */
-#define TILED(name_, source_, fits_)                                                     \
+#define TILED(name_, source_, types_, fits_)                                                    \
     {                                                                                    \
         .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \
         .tiles = tiles, .tiles_count = sizeof tiles / sizeof tiles[0],                   \
-        .types = 1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |      \
-                 1u << VX_NUMBER_TF32,                                                   \
+        .types = (types_),                                                               \
         .args_bytes = sizeof(struct vx_conv_device_args), .threads = threads,            \
         .shared = shared, .fits = fits_, .grid = grid, .ref = vx_conv_masked_ref,        \
     }
 
 const struct vx_kernel_spec vx_conv_masked_spec =
-    TILED("conv_masked", "06_conv_masked.cu", fits);
+    TILED("conv_masked", "06_conv_masked.cu", TYPES | 1u << VX_NUMBER_E4M3, fits);
 const struct vx_kernel_spec vx_conv_pairs_spec =
-    TILED("conv_pairs", "06_conv_pairs.cu", pairs_fits);
+    TILED("conv_pairs", "06_conv_pairs.cu", TYPES, pairs_fits);

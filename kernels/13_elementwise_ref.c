@@ -162,25 +162,21 @@ void vx_convert_ref(const struct vx_convert_args *args)
     }
 }
 
-static enum vx_number number_stored(enum vx_number type)
-{
-    return type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : type;
-}
-
 double vx_number_ref_read(const void *from, enum vx_number type, int64_t e)
 {
-    return number_read(from, type, e);
+    return number_read(from, vx_number_stored(type), e);
 }
 
 void vx_number_ref_read_row(const void *from, enum vx_number type, int64_t e,
                             int32_t count, double *row)
 {
+    type = vx_number_stored(type);
     for (int32_t k = 0; k < count; k++) row[k] = number_read(from, type, e + k);
 }
 
 void vx_number_ref_write(void *to, enum vx_number type, int64_t e, double value)
 {
-    enum vx_number stored = number_stored(type);
+    enum vx_number stored = vx_number_stored(type);
     struct vx_convert_args args = {.to_type = stored, .to = to};
     if (isnan(value))
         nan_write(&args, e, 0x7fc00000u);

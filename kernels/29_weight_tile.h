@@ -1,14 +1,15 @@
 /* 29_weight_tile - the weights of a convolution in the order in which a stream of tiles needs them.
  *
- * Math     out[v,k,co,c'] = the 8 numbers weight[v, 64k + 8c .. 64k + 8c + 7, co], with
+ * Math     out[v,k,co,c'] = the S numbers weight[v, Lk + Sc .. Lk + Sc + S-1, co], with
  *          c' = c xor (co mod 8); zeros beyond ci
- * Shapes   in (V,Ci,Co)  out (V,K,Co,64), K = Ci/64 rounded up
- * Types    16 bits, copied as they are.
- * Idea     The weights of 64 channels and any columns that lie together are one run of
+ * Shapes   in (V,Ci,Co)  out (V,K,Co,L), K = Ci/L rounded up; L = 64 channels and S = 8, of
+ *          numbers of 8 bits L = 128 and S = 16
+ * Types    16 or 8 bits, copied as they are.
+ * Idea     The weights of L channels and any columns that lie together are one run of
  *          bytes, as wgmma reads them from shared memory: rows of 128 bytes, their chunks
  *          of 16 swizzled.  So one bulk copy brings them.
  * Steps    a thread for each chunk; neighbours take neighbouring columns.
- * Cost     bytes 2*V*Ci*Co read, 2*V*K*64*Co written, once for each model.
+ * Cost     bytes: all weights read, V*K*128*Co written, once for each model.
  * Limits   Ci, Co multiples of VX_CHANNELS_UNIT.
  * Order    exact.
  * Oracle   29_weight_tile_ref.c.
@@ -23,20 +24,22 @@
 
 #include "kernels/both.h"
 
-#define VX_WEIGHT_TILE_THREADS  256
-#define VX_WEIGHT_TILE_CHANNELS 64
+#define VX_WEIGHT_TILE_THREADS 256
+#define VX_WEIGHT_TILE_LINE    128 /* bytes of a column */
 
 struct vx_weight_tile_args {
     int64_t v;
     int32_t ci, co;
-    const uint16_t *in; /* (V, ci, co) */
-    uint16_t *out;      /* (V, K, co, 64) */
+    int32_t number_bytes; /* 2 or 1 */
+    const void *in;       /* (V, ci, co) */
+    void *out;            /* (V, K, co, L) */
 };
 
-/* K: blocks of 64 channels. */
-VX_BOTH int32_t vx_weight_tile_blocks(int32_t ci)
+/* K: lines of a column. */
+VX_BOTH int32_t vx_weight_tile_blocks(int32_t ci, int32_t number_bytes)
 {
-    return (ci + VX_WEIGHT_TILE_CHANNELS - 1) / VX_WEIGHT_TILE_CHANNELS;
+    const int32_t channels = VX_WEIGHT_TILE_LINE / number_bytes;
+    return (ci + channels - 1) / channels;
 }
 
 #endif

@@ -46,6 +46,14 @@
 #define VX_TYPE_F16  2
 #define VX_TYPE_BF16 3
 #define VX_TYPE_TF32 4
+#define VX_TYPE_E4M3 5
+
+/* Only what is multiplied has 8 bits: all else is F16. */
+#if VX_TYPE == VX_TYPE_E4M3
+#define VX_E4M3 1
+#undef VX_TYPE
+#define VX_TYPE VX_TYPE_F16
+#endif
 
 #if defined(__CUDACC__)
 #define VX_CUDA   1

@@ -75,10 +75,16 @@ struct vx_kernel_spec {
 const struct vx_kernel_spec *const *vx_kernels(void);
 const struct vx_kernel_spec *vx_kernel_find(const char *name); /* NULL = no such kernel */
 
-/* Bytes of one element of a type in device memory (TF32 is stored as F32). */
+/* Bytes of one element of a type in device memory, as it is stored. */
 static inline int32_t vx_number_bytes(enum vx_number type)
 {
-    return type == VX_NUMBER_F16 || type == VX_NUMBER_BF16 ? 2 : 4;
+    return vx_number_stored(type) == VX_NUMBER_F32 ? 4 : 2;
+}
+
+/* Bytes of one element as a convolution multiplies it. */
+static inline int32_t vx_number_factor_bytes(enum vx_number type)
+{
+    return type == VX_NUMBER_E4M3 ? 1 : vx_number_bytes(type);
 }
 
 /* Channels of a row on the device, rounded up.  The padding holds finite numbers, and its

@@ -16,7 +16,17 @@ enum vx_number {
     /* Stored as F32, multiplied with 10 bits of fraction: only for kernels that multiply
      * on a GPU.  Nothing converts to it. */
     VX_NUMBER_TF32 = 4,
+    /* Stored as F16, multiplied as numbers of 8 bits (e4m3.h): only for convolutions on a
+     * Hopper GPU.  Nothing converts to it. */
+    VX_NUMBER_E4M3 = 5,
 };
+
+/* The type in which numbers of a type are stored. */
+static inline enum vx_number vx_number_stored(enum vx_number type)
+{
+    if (type == VX_NUMBER_TF32) return VX_NUMBER_F32;
+    return type == VX_NUMBER_E4M3 ? VX_NUMBER_F16 : type;
+}
 
 /* One element of a tensor of any type as a double, and back with one rounding.  Every
  * reference of a device kernel reads and writes with them.  TF32 is stored as F32. */

@@ -28,4 +28,6 @@ target_sources(kernels PRIVATE
   31_voxelize_spec.c
   32_devoxelize_device_ref.c
   32_devoxelize_spec.c
+  35_e4m3_rows_ref.c
+  35_e4m3_rows_spec.c
 )

@@ -119,7 +119,7 @@ VX_DEVICE void fetch_neighbours(const struct vx_conv_device_args *args,
 
 /* One offset of a tile as the fetching warps carry it out. */
 struct fetch_step {
-    const char *weights; /* of the first 64 channels; columns lie side by side */
+    const char *weights; /* of the first line of channels; columns lie side by side */
     uint32_t weights_bytes;
     int mine; /* the warp's rows have the offset */
     /* Where this lane's row begins, in 16 bytes; -1 = it is missing. */
@@ -135,20 +135,20 @@ VX_DEVICE void step_make(const struct vx_conv_device_args *args,
     if (columns > VX_TILE_CO) columns = VX_TILE_CO;
     step->weights_bytes = (uint32_t)columns * LINE;
     step->weights = (const char *)args->tiled + ((int64_t)(fetch->word * 32 + bit) *
-                                                     ((args->ci + 63) / 64) * args->co +
+                                                     ((args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS) * args->co +
                                                  fetch->tile.first_column) *
                                                     LINE;
     step->mine = (int)(fetch->own >> bit & 1u);
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-        from[i] = neighbours[i] < 0 ? -1 : neighbours[i] * (args->in_stride / 8);
+        from[i] = neighbours[i] < 0 ? -1 : neighbours[i] * (args->in_stride / CHUNK_CHANNELS);
 #pragma unroll
     for (int i = 0; i < COPIES; i++)
         step->from[i] = (int32_t)vx_shuffle((uint32_t)from[i / 8],
                                             ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
 }
 
-/* Sends for the weights of 64 channels of an offset; one thread. */
+/* Sends for the weights of a line of channels of an offset; one thread. */
 VX_DEVICE void weights_send(const struct fetch_step *step, const char *from,
                             const struct ring *ring)
 {
@@ -181,13 +181,13 @@ VX_DEVICE void step_run(const struct vx_conv_device_args *args, int sender,
     uint32_t even = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8)) << 4);
     uint32_t odd = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8) ^ 4u) << 4);
     const char *in = (const char *)args->in + chunk * 16, *weights = step->weights;
-    for (int32_t channel = 0; channel < args->ci; channel += 64) {
+    for (int32_t channel = 0; channel < args->ci; channel += LINE_CHANNELS) {
         uint32_t stage = ring->at * STAGE_BYTES;
         if (sender) weights_send(step, weights, ring);
         vx_wave_barrier();
         vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
         /* The last channels may be fewer: their chunks are not read. */
-        if (step->mine && channel + (int32_t)chunk * 8 < args->ci) {
+        if (step->mine && channel + (int32_t)chunk * CHUNK_CHANNELS < args->ci) {
 #pragma unroll
             for (int i = 0; i < COPIES; i++)
                 row_copy((i & 1 ? odd : even) + stage + (uint32_t)i * 4 * LINE, in,

@@ -198,6 +198,23 @@ VX_DEVICE void piece_end(const struct vx_conv_device_args *args, struct piece *p
     piece_store(args, piece);
 }
 
+#if VX_E4M3
+/* Loaded where it is used: to hold it for the next piece too there are no registers left. */
+VX_DEVICE void piece_scale(const struct vx_conv_device_args *args, struct piece *piece)
+{
+    const float *from = args->scale + piece->column + 2 * (int32_t)(vx_lane() % 4);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        if (piece->column + 8 * j >= args->co) break;
+        const struct float_pair scale = *(const struct float_pair *)(from + 8 * j);
+        piece->values[4 * j] *= scale.low;
+        piece->values[4 * j + 1] *= scale.high;
+        piece->values[4 * j + 2] *= scale.low;
+        piece->values[4 * j + 3] *= scale.high;
+    }
+}
+#endif
+
 /* `at` is a constant. */
 VX_DEVICE void sums_take(const struct multiply *it, const int at, struct piece *piece)
 {
@@ -225,6 +242,9 @@ VX_DEVICE void tile_store_light(const struct vx_conv_device_args *args,
             terms_load(args, &next, &next_terms);
         }
         sums_take(it, at, &piece);
+#if VX_E4M3
+        piece_scale(args, &piece);
+#endif
         if (args->partial) {
             piece_store_partial(args, tile->group, &piece);
             continue;
@@ -255,6 +275,9 @@ VX_DEVICE void tile_store_heavy(const struct vx_conv_device_args *args,
 #pragma unroll
         for (int constant = 0; constant < MINE * PIECES; constant++)
             if (constant == at) sums_take(it, constant, &piece);
+#if VX_E4M3
+        piece_scale(args, &piece);
+#endif
         terms_add(args, &terms, &piece);
         if (args->activation == VX_ACTIVATION_SILU)
             piece_activate_as(VX_ACTIVATION_SILU, &piece);

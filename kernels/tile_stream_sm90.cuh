@@ -2,7 +2,7 @@
  * the end of a tile.
  *
  * The blocks stay; each takes a tile of every round.  The first warpgroup walks over
- * (tile, present offset, 64 channels) and fills a ring of stages: rows by cp.async, 16
+ * (tile, present offset, line of channels) and fills a ring of stages: rows by cp.async, 16
  * bytes a lane, zeros where a neighbour is missing; the weights, which lie tiled in memory
  * (29_weight_tile.h), by one bulk copy that is sent before the rows.  Two warpgroups take
  * the same walk, multiply by wgmma what arrives, and store their sums while the ring fills
@@ -13,10 +13,14 @@
  * of the eight warps has said so: one arrival for a warpgroup would let its warps fall a
  * phase behind where they multiply nothing.
  *
+ * Numbers of 8 bits (e4m3.h) take the same way: a line of 128 bytes has 128 channels of them, an
+ * instruction multiplies 32, and each sum is multiplied by its column's scale at the end.
+ *
  * Owner    -
  * Thread   device code, every thread of the block.
- * Limits   sm_90a; F16, BF16; VX_TILE_N 128 or 256, VX_TILE_CO 64, 96, 128, 160, 192 or 256,
- *          together at most 32768 sums; VX_TILE_CI 64.
+ * Limits   sm_90a; F16, BF16, E4M3; VX_TILE_N 128 or 256, VX_TILE_CO 64, 96, 128, 160, 192 or
+ *          256, together at most 32768 sums; VX_TILE_CI 64, of E4M3 128, whose ci is a multiple
+ *          of 32.
  * Fails    never.
  * Source   CUTLASS's warp specialisation; the tiled weights, the ring over tiles and the
  *          skip at 64 rows are ours.
@@ -98,8 +102,8 @@ VX_DEVICE void columns_multiply(float *sums, uint64_t left, uint64_t right)
 VX_DEVICE void offset_multiply(const struct vx_conv_device_args *args,
                                struct multiply *it, struct ring *ring, const int which)
 {
-    for (int32_t channel = 0; channel < args->ci; channel += 64) {
-        int32_t steps = (args->ci - channel) / 16;
+    for (int32_t channel = 0; channel < args->ci; channel += LINE_CHANNELS) {
+        int32_t steps = (args->ci - channel) / STEP_CHANNELS;
         vx_mbarrier_wait(ring->full + 8 * ring->at, ring->parity);
         vx_fence_async(); /* the rows came by cp.async */
         uint32_t stage = ring->stages + ring->at * STAGE_BYTES;
@@ -134,7 +138,7 @@ VX_DEVICE void offset_pass(const struct vx_conv_device_args *args, struct multip
                            struct ring *ring)
 {
     products_end(it, ring);
-    for (int32_t channel = 0; channel < args->ci; channel += 64) {
+    for (int32_t channel = 0; channel < args->ci; channel += LINE_CHANNELS) {
         vx_mbarrier_wait(ring->full + 8 * ring->at, ring->parity);
         stage_release(ring, ring->at);
         ring_step(ring);

@@ -1,6 +1,6 @@
 /* wgmma_sm90 - wgmma, the matrix instruction of a Hopper warpgroup.
  *
- * One instruction multiplies 64 rows by 16 terms of the sum and 16 to 256 columns.  It
+ * One instruction multiplies 64 rows by 16 terms of the sum (32 of 8 bits) and 16 to 256 columns.  It
  * reads both operands from shared memory while the warps do something else.  A lane has
  * the same part of the result as with mma.sync: 4 numbers per 8 columns (matrix.cuh).
  * The left operand lies with the sum along its rows, the right one with the columns along
@@ -10,7 +10,7 @@
  *
  * Owner    -
  * Thread   device code, all four warps of a warpgroup.
- * Limits   sm_90a; F16 and BF16.
+ * Limits   sm_90a; F16, BF16 and E4M3.
  * Fails    never.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -20,7 +20,9 @@
 
 #include "kernels/device.h"
 
-#if VX_TYPE == VX_TYPE_BF16
+#if VX_E4M3
+#define WGMMA_TYPES "f32.e4m3.e4m3"
+#elif VX_TYPE == VX_TYPE_BF16
 #define WGMMA_TYPES "f32.bf16.bf16"
 #else
 #define WGMMA_TYPES "f32.f16.f16"
@@ -29,6 +31,16 @@
 /* "1": the right operand lies with the columns along its rows; "0": with the sum. */
 #ifndef WGMMA_COLUMNS_LAST
 #define WGMMA_COLUMNS_LAST "1"
+#endif
+
+/* Terms of one instruction, 32 bytes of each row; what ends its text: numbers of 8 bits lie with
+ * the sum along their rows, so that there is no choice. */
+#if VX_E4M3
+#define WGMMA_TERMS "k32."
+#define WGMMA_LIE   ""
+#else
+#define WGMMA_TERMS "k16."
+#define WGMMA_LIE   ", 0, " WGMMA_COLUMNS_LAST
 #endif
 
 /* Orders earlier accesses to the sums' registers before the products that follow. */
@@ -80,9 +92,8 @@ VX_DEVICE uint64_t vx_wgmma_describe(uint32_t address, uint32_t line, uint32_t p
 /* The instruction of so many columns: what its text says of the sums, and the places of the
  * two operands behind them. */
 #define WGMMA(columns_, sums_, left_, right_, ...)                                       \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" columns_ "k16." WGMMA_TYPES         \
-                 " {" sums_ "}, " left_ ", " right_ ", 1, 1, 1, 0, " WGMMA_COLUMNS_LAST  \
-                 ";"                                                                     \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" columns_ WGMMA_TERMS WGMMA_TYPES    \
+                 " {" sums_ "}, " left_ ", " right_ ", 1, 1, 1" WGMMA_LIE ";"            \
                  : __VA_ARGS__                                                           \
                  : "l"(left), "l"(right))
 

@@ -24,7 +24,7 @@ static const char usage[] =
     "      [--shape RES:C[:L][,...]] [--algorithm NAME|auto] [--tile I|all]\n"
     "      [--cloud NAME|FILE.npy[:SIZE]|clouds[,...]] [--levels 1]\n"
     "      [--rows given|sorted|shuffled] [--channels 64[,...]] [--layers 8]\n"
-    "      [--save DIR] [--type fp16|bf16|tf32|fp32] [--kernel 3] [--runs 50]\n"
+    "      [--save DIR] [--type fp16|bf16|tf32|fp32|fp8] [--kernel 3] [--runs 50]\n"
     "      [--warm-ms 10] [--json FILE]\n"
     "      [--network demo|c64x16 | --model DIR [--version N]] [--sizes N,N...]\n"
     "      [--order gray|number] [--table FILE] [--cache DIR]\n"
@@ -143,7 +143,7 @@ static bool parse_words(struct tool *tool)
     tool->bench.type = vx_tune_type_of_name(flags->type);
     tool->bench.pick.algorithm = vx_conv_of_name(flags->algorithm);
     if (!tool->bench.type)
-        vx_print_error("--type: expected fp16, bf16, tf32 or fp32, got \"%s\"\n",
+        vx_print_error("--type: expected fp16, bf16, tf32, fp32 or fp8, got \"%s\"\n",
                        flags->type);
     if (tool->bench.pick.algorithm == VX_CONV_ALGORITHMS_COUNT)
         vx_print_error("--algorithm: expected auto or the name of one such as masked, "

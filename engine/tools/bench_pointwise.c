@@ -54,7 +54,7 @@ static vx_status pointwise_run(void *context, struct vx_why *why)
 /* Requests have no TF32. */
 static i32 number_of(const struct pointwise *at)
 {
-    return (i32)(at->type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : at->type);
+    return (i32)vx_number_stored(at->type);
 }
 
 /* A voxel in every place, in the order of a request: all rows are read. */
@@ -194,6 +194,8 @@ vx_status vx_bench_pointwise(struct vx_bench *bench, const struct vx_bench_set *
                              struct vx_why *why)
 {
     struct pointwise at = {.bench = bench, .type = bench->type};
+    /* Only convolutions multiply numbers of 8 bits. */
+    if (at.type == VX_NUMBER_E4M3) at.type = VX_NUMBER_F16;
     struct vx_why second;
     at.c = set ? set->channels : COPY_CHANNELS;
     at.cp = vx_channels_padded(at.c);

@@ -69,7 +69,9 @@ vx_status vx_bench_vendor(struct vx_bench *bench, const struct vx_bench_product 
                         .product = {.rows = wanted->rows,
                                     .depth = wanted->depth,
                                     .columns = wanted->columns,
-                                    .type = bench->type}};
+                                    .type = bench->type == VX_NUMBER_E4M3
+                                                ? VX_NUMBER_F16
+                                                : bench->type}};
     struct vx_why second;
     *rate = 0;
     if (!bench->blas) return VX_OK;

@@ -4,7 +4,8 @@
  * VX_DATA_BLOCK elements.  The length is prime, so that rows of any width begin at
  * different places of the block and no two of the first million are alike.  The values
  * are uniform in [-scale, scale), rounded to the type, so that a device and the host read
- * exactly the same numbers.
+ * exactly the same numbers.  Of type E4M3 they are numbers of 8 bits times e4m3_scale, stored
+ * as F16.
  *
  *   VX_TRY(vx_data_open(VX_NUMBER_F16, seed, 1.0f, &data));
  *   VX_TRY(vx_data_send(data, &target, n * ci, &why));
@@ -29,6 +30,8 @@ struct vx_data {
     f32 *values; /* VX_DATA_BLOCK, rounded to the type */
     void *typed; /* the same in the type, as the device has them */
     enum vx_number type;
+    f32 e4m3_scale; /* of type E4M3 */
+    i32 bytes;      /* of an element of `typed` */
 };
 
 struct vx_data_target {
@@ -39,6 +42,8 @@ struct vx_data_target {
 
 VX_MUST_USE vx_status vx_data_open(enum vx_number type, u64 seed, f32 scale,
                                    struct vx_data **data);
+/* Of type E4M3: stores the numbers of 8 bits instead, as a convolution has its weights. */
+void vx_data_to_bytes(struct vx_data *data);
 void vx_data_close(struct vx_data **data);
 /* Copies the first `count` elements of the tensor to device memory. */
 VX_MUST_USE vx_status vx_data_send(const struct vx_data *data,

@@ -46,7 +46,8 @@ static void harness_unload(struct vx_harness *harness)
     void **const all[] = {&harness->coords,     &harness->index_memory, &harness->rows,
                           &harness->map_memory, &harness->order_memory, &harness->scratch,
                           &harness->in,         &harness->weight,       &harness->bias,
-                          &harness->out,        &harness->workspace,    &harness->tiled};
+                          &harness->out,        &harness->workspace,    &harness->tiled,
+                          &harness->column_scale};
     for (size_t i = 0; i < VX_COUNT(all); i++) harness_free(harness, all[i]);
     harness->map_bytes = harness->order_bytes = 0;
     harness->scratch_bytes = harness->workspace_bytes = 0;
@@ -87,6 +88,20 @@ static vx_status harness_grow(struct vx_harness *harness, void **memory, size_t 
     return VX_OK;
 }
 
+/* Of type E4M3: all columns have the scale of the whole tensor. */
+static vx_status harness_load_scales(struct vx_harness *harness, struct vx_why *why)
+{
+    const size_t bytes = (size_t)harness->problem.co * sizeof(f32);
+    const f32 scale = harness->in_data->e4m3_scale * harness->weight_data->e4m3_scale;
+    u32 word;
+    harness->problem.in_scale = harness->in_data->e4m3_scale;
+    vx_data_to_bytes(harness->weight_data);
+    VX_TRY(vx_gpu_alloc(harness->gpu, bytes, why, &harness->column_scale));
+    memcpy(&word, &scale, sizeof word);
+    return vx_gpu_fill(harness->gpu, harness->queue.stream,
+                       &(struct vx_gpu_words){harness->column_scale, word, bytes}, why);
+}
+
 /* Features are uniform in [-1, 1).  Weights are scaled so that a row's sum of V*Ci
  * products has a spread of at most 1, which does not overflow F16 for any Ci. */
 static vx_status harness_load_tensors(struct vx_harness *harness, struct vx_why *why)
@@ -95,14 +110,16 @@ static vx_status harness_load_tensors(struct vx_harness *harness, struct vx_why 
     const i64 in = problem->n * problem->ci;
     const i64 weight = (i64)problem->v * problem->ci * problem->co;
     const size_t element = (size_t)vx_number_bytes(problem->type);
+    const size_t factor = (size_t)vx_number_factor_bytes(problem->type);
     const size_t bias = (size_t)problem->co * sizeof(f32);
     const f32 scale = 3.0f / sqrtf((f32)problem->v * (f32)problem->ci);
     struct vx_data_target target = {harness->gpu, harness->queue.stream, NULL};
     VX_TRY(vx_data_open(problem->type, VX_MEASURE_SEED, 1.0f, &harness->in_data));
     VX_TRY(
         vx_data_open(problem->type, VX_MEASURE_SEED + 1, scale, &harness->weight_data));
+    if (problem->type == VX_NUMBER_E4M3) VX_TRY(harness_load_scales(harness, why));
     VX_TRY(vx_gpu_alloc(harness->gpu, (size_t)in * element, why, &harness->in));
-    VX_TRY(vx_gpu_alloc(harness->gpu, (size_t)weight * element, why, &harness->weight));
+    VX_TRY(vx_gpu_alloc(harness->gpu, (size_t)weight * factor, why, &harness->weight));
     VX_TRY(vx_gpu_alloc(harness->gpu, bias, why, &harness->bias));
     VX_TRY(vx_gpu_alloc(harness->gpu, vx_harness_out_bytes(harness), why, &harness->out));
     target.memory = harness->in;
@@ -264,11 +281,14 @@ static vx_status harness_tile(struct vx_harness *harness, struct vx_why *why)
 {
     const struct vx_conv_problem *problem = &harness->problem;
     if (harness->tiled) return VX_OK;
-    VX_TRY(vx_gpu_alloc(harness->gpu,
-                        vx_conv_tiled_bytes(problem->v, problem->ci, problem->co), why,
+    struct vx_conv_tiling tiling = {.v = problem->v,
+                                    .ci = problem->ci,
+                                    .co = problem->co,
+                                    .number_bytes = vx_number_factor_bytes(problem->type),
+                                    .weight = harness->weight};
+    VX_TRY(vx_gpu_alloc(harness->gpu, vx_conv_tiled_bytes(&tiling), why,
                         &harness->tiled));
-    const struct vx_conv_tiling tiling = {problem->v, problem->ci, problem->co,
-                                          harness->weight, harness->tiled};
+    tiling.tiled = harness->tiled;
     return vx_conv_tile_weights(&harness->queue, &tiling, why);
 }
 
@@ -298,6 +318,7 @@ vx_status vx_harness_run(struct vx_harness *harness, void *out, struct vx_why *w
         .in = harness->in,
         .weight = harness->weight,
         .tiled = harness->tiled,
+        .scale = harness->column_scale,
         .bias = harness->bias,
         .out = out,
         .activation = VX_ACTIVATION_NONE,

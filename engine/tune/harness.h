@@ -43,6 +43,7 @@ struct vx_harness {
     struct vx_data *in_data, *weight_data;
     void *coords, *index_memory, *rows, *map_memory, *order_memory; /* device */
     void *scratch, *in, *weight, *bias, *out, *workspace;
+    void *column_scale; /* of type E4M3 */
     void *tiled; /* weights, NULL until a tile that streams is used */
     size_t map_bytes, order_bytes, scratch_bytes, workspace_bytes;
     struct vx_gpu_index index;

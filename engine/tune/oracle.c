@@ -30,16 +30,20 @@ struct vx_oracle {
  * below 4 times the spread of the sums, and that is at most 1.  Then the sum is rounded
  * once to the type.  For a whole output: two roundings of relative size `round`, and two
  * sums that drift by 2^-23 in each of K/8 steps of 8 products, which is below K * 2^-23
- * with a factor of 4 to spare. */
+ * with a factor of 4 to spare.
+ *
+ * Of numbers of 8 bits an instruction adds 32 products and keeps 13 bits of fraction. */
 struct vx_oracle_bounds vx_oracle_bounds(enum vx_number type, i32 v, i32 ci)
 {
     const f64 k = (f64)v * ci;
     f64 round = 0x1p-24;
-    if (type == VX_NUMBER_F16) round = 0x1p-11;
+    f64 step = 0x1p-23; /* what a step of K cuts off, as a share of the sum */
+    if (vx_number_stored(type) == VX_NUMBER_F16) round = 0x1p-11;
     if (type == VX_NUMBER_BF16) round = 0x1p-8;
+    if (type == VX_NUMBER_E4M3) step = 0x1p-13 / 32;
     return (struct vx_oracle_bounds){.round = round,
-                                     .sum = k * 0x1p-23 * 4,
-                                     .nmse = 4 * round * round + k * k * 0x1p-46};
+                                     .sum = k * step * 4,
+                                     .nmse = 4 * round * round + k * k * step * step};
 }
 
 vx_status vx_oracle_poison(struct vx_harness *harness, struct vx_why *why)
@@ -74,7 +78,7 @@ static void oracle_reals(const struct vx_oracle *oracle, const void *from, i64 c
     const enum vx_number type = oracle->problem.type;
     const struct vx_convert_args args = {
         .count = count,
-        .from_type = type == VX_NUMBER_TF32 ? VX_NUMBER_F32 : type,
+        .from_type = vx_number_stored(type),
         .from = from,
         .to_type = VX_NUMBER_F32,
         .to = reals};

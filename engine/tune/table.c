@@ -36,6 +36,7 @@ static const struct {
     {VX_NUMBER_F16, "FP16"},
     {VX_NUMBER_BF16, "BF16"},
     {VX_NUMBER_TF32, "TF32"},
+    {VX_NUMBER_E4M3, "FP8"},
 };
 
 i32 vx_tune_fill(f64 fill)

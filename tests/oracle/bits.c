@@ -252,7 +252,7 @@ static void run_all(struct vx_rig *rig)
         {{3, 3, 3}, 512, 64}, {{3, 3, 3}, 1024, 32},
     };
     static const enum vx_number types[] = {VX_NUMBER_F16, VX_NUMBER_BF16, VX_NUMBER_TF32,
-                                           VX_NUMBER_F32};
+                                           VX_NUMBER_F32, VX_NUMBER_E4M3};
     const bool full = rig->size == VX_RIG_FULL;
     const size_t count = full ? VX_COUNT(layers) : 2;
     struct vx_harness *stand;

@@ -165,7 +165,7 @@ static bool compare_samples(const struct conv *conv, const void *answer)
             f64 truth = vx_activation_ref_one(activation_of(conv), sum);
             f64 got = vx_number_ref_read(answer, problem->type, row * problem->co + o);
             f64 bound = conv->bounds.round * fabs(truth) + SLOPE * conv->bounds.sum +
-                        CURVE + (problem->type == VX_NUMBER_F16 ? 0x1p-25 : 0);
+                        CURVE + (vx_number_stored(problem->type) == VX_NUMBER_F16 ? 0x1p-25 : 0);
             if (!(fabs(got - truth) <= bound)) {
                 conv_fail(conv, "outside its bound", row, got);
                 return false;
@@ -298,6 +298,7 @@ static void conv_run(struct conv *conv, struct vx_blas_gpu *blas, u8 *back)
         .in = device + in_at,
         .weight = stand->weight,
         .tiled = stand->tiled,
+        .scale = stand->column_scale,
         .bias = conv->variant & 1 ? stand->bias : NULL,
         .residual = conv->variant & 2 ? device + residual_at : NULL,
         .out = device + GUARD,
@@ -436,7 +437,7 @@ static void conv_nothing(struct vx_rig *rig)
 void vx_cases_conv(struct vx_rig *rig)
 {
     static const enum vx_number types[] = {VX_NUMBER_F16, VX_NUMBER_BF16, VX_NUMBER_TF32,
-                                           VX_NUMBER_F32};
+                                           VX_NUMBER_F32, VX_NUMBER_E4M3};
     const size_t count = rig->size == VX_RIG_FULL ? VX_COUNT(layers) : LAYERS_SMALL;
     struct conv conv = {.rig = rig, .variant = 3};
     struct vx_blas_gpu *blas = NULL;

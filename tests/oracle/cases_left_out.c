@@ -44,6 +44,7 @@ struct layer {
 /* Offsets in the rig's memory on the device. */
 struct layout {
     size_t out, workspace; /* with poison on both sides */
+    size_t workspace_end;
     size_t lists, masks, block_masks, bytes;
 };
 
@@ -105,6 +106,7 @@ static void layout_make(struct trial *it)
     layout->out = take(&at, row_bytes(it) * (size_t)n);
     (void)take(&at, row_bytes(it) + partial);
     layout->workspace = take(&at, vx_conv_workspace(&it->problem, &choice));
+    layout->workspace_end = at;
     (void)take(&at, partial);
     layout->lists = take(&at, (size_t)(LISTS * groups_of(it) * n) * sizeof(i32));
     layout->masks = take(&at, (size_t)(LISTS * masks_words(it)) * sizeof(u32));
@@ -243,6 +245,7 @@ static void launch(const struct trial *it, enum vx_conv_algorithm algorithm,
         .in = stand->in,
         .weight = stand->weight,
         .tiled = stand->tiled,
+        .scale = stand->column_scale,
         .bias = it->variant & 1 ? stand->bias : NULL,
         .out = it->device + layout->out,
         .activation = activation_of(it),
@@ -337,7 +340,9 @@ static bool edges_are_poison(const struct trial *it)
     const size_t n = (size_t)it->problem.n;
     const size_t out_end = layout->out + row_bytes(it) * n;
     const size_t sums = (size_t)groups_of(it) * n * (size_t)it->problem.co * sizeof(f32);
-    const size_t sums_end = layout->workspace + (split ? sums : 0);
+    size_t sums_end = layout->workspace + (split ? sums : 0);
+    /* Behind the sums lie the rows that were rounded. */
+    if (it->problem.in_scale > 0) sums_end = layout->workspace_end;
     return is_poison(it->back, layout->out) &&
            is_poison(it->back + out_end, layout->workspace - out_end) &&
            is_poison(it->back + sums_end, layout->lists - sums_end);
@@ -442,6 +447,7 @@ static void layer_run(struct trial *it, const struct layer *layer, enum vx_numbe
     const struct vx_harness_geometry geometry = {cloud.coords, {1, 1, 1}};
     vx_rig_need(it->rig, vx_harness_load(it->stand, &plain, &geometry, &why), &why);
     it->problem = plain;
+    it->problem.in_scale = it->stand->problem.in_scale;
     it->problem.strides.out = plain.co + gap;
     it->round = vx_oracle_bounds(type, plain.v, plain.ci).round;
     for (i32 a = VX_CONV_AUTO + 1; a < VX_CONV_ALGORITHMS_COUNT; a++) {
@@ -473,7 +479,7 @@ void vx_cases_left_out(struct vx_rig *rig)
         {VX_CLOUD_SAMPLES, 1025, {7, 7, 7}, 16, 64},
     };
     static const enum vx_number types[] = {VX_NUMBER_F16, VX_NUMBER_BF16, VX_NUMBER_TF32,
-                                           VX_NUMBER_F32};
+                                           VX_NUMBER_F32, VX_NUMBER_E4M3};
     const size_t count = rig->size == VX_RIG_FULL ? VX_COUNT(layers) : 3;
     struct trial it = {.rig = rig};
     struct vx_why why = {""};

@@ -70,8 +70,8 @@ static void *weights_make(const struct job *job, const struct vx_conv_device_arg
 
 static size_t tiled_bytes(const struct vx_conv_device_args *layer)
 {
-    return (size_t)vx_weight_tile_blocks(layer->ci) * (size_t)layer->co *
-           VX_WEIGHT_TILE_CHANNELS * sizeof(u16);
+    return (size_t)vx_weight_tile_blocks(layer->ci, sizeof(u16)) * (size_t)layer->co *
+           VX_WEIGHT_TILE_LINE;
 }
 
 static void layer_make(struct job *job, struct vx_conv_device_args *layer, i32 real_in,
@@ -84,7 +84,8 @@ static void layer_make(struct job *job, struct vx_conv_device_args *layer, i32 r
     layer->weight = weights_make(job, layer, real_in, scale);
     u16 *tiled = vx_rig_take(job->rig, tiled_bytes(layer));
     vx_weight_tile_ref(
-        &(struct vx_weight_tile_args){1, layer->ci, layer->co, layer->weight, tiled},
+        &(struct vx_weight_tile_args){1, layer->ci, layer->co, sizeof(u16),
+                                      layer->weight, tiled},
         job->type);
     layer->tiled = tiled;
     layer->bias = vx_rig_reals(job->rig, VX_NUMBER_F32, layer->co, 1);

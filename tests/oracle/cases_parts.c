@@ -157,25 +157,33 @@ static const struct {
     {"conv_gather", gather_case},
 };
 
+static void weight_tile_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                             const i32 shape[3], i32 number_bytes)
+{
+    struct vx_weight_tile_args args = {
+        .v = shape[0], .ci = shape[1], .co = shape[2], .number_bytes = number_bytes};
+    const i64 count = args.v * args.ci * args.co;
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "V=%d Ci=%d Co=%d of %d bytes", shape[0], args.ci, args.co,
+                   number_bytes);
+    vx_trial_in(&trial, &args.in, vx_rig_reals(rig, VX_NUMBER_F16, count, 1),
+                (size_t)(count * number_bytes));
+    vx_trial_out(rig, &trial, &args.out,
+                 (size_t)args.v *
+                     (size_t)vx_weight_tile_blocks(args.ci, args.number_bytes) *
+                     (size_t)args.co * VX_WEIGHT_TILE_LINE);
+    vx_trial_run(rig, &trial);
+    vx_rig_reset(rig);
+}
+
 static void weight_tile_cases(struct vx_rig *rig, const struct vx_jit_wanted *kernel)
 {
     static const i32 shapes[][3] = {
         {1, 16, 16}, {27, 64, 48}, {3, 80, 128}, {8, 256, 32}, {1, 1024, 256}};
-    for (size_t s = 0; s < VX_COUNT(shapes); s++) {
-        struct vx_weight_tile_args args = {
-            .v = shapes[s][0], .ci = shapes[s][1], .co = shapes[s][2]};
-        const i64 count = args.v * args.ci * args.co;
-        struct vx_trial trial;
-        vx_trial_init(&trial, kernel, &args);
-        vx_trial_label(&trial, "V=%d Ci=%d Co=%d", shapes[s][0], args.ci, args.co);
-        vx_trial_in(&trial, &args.in, vx_rig_reals(rig, VX_NUMBER_F16, count, 1),
-                    (size_t)count * 2);
-        vx_trial_out(rig, &trial, &args.out,
-                     (size_t)args.v * (size_t)vx_weight_tile_blocks(args.ci) *
-                         (size_t)args.co * VX_WEIGHT_TILE_CHANNELS * 2);
-        vx_trial_run(rig, &trial);
-        vx_rig_reset(rig);
-    }
+    for (size_t s = 0; s < VX_COUNT(shapes); s++)
+        for (i32 number_bytes = 1; number_bytes <= 2; number_bytes++)
+            weight_tile_case(rig, kernel, shapes[s], number_bytes);
 }
 
 void vx_cases_parts(struct vx_rig *rig)

@@ -5,6 +5,7 @@
 #include "kernels/14_rows.h"
 #include "kernels/19_softmax.h"
 #include "kernels/20_curve.h"
+#include "kernels/35_e4m3_rows.h"
 #include "tests/oracle/cases.h"
 
 #include <math.h>
@@ -331,6 +332,39 @@ static void rows_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     vx_trial_run(rig, &trial);
 }
 
+/* Each bit is known: the middles between two numbers, the smallest, what is beyond the largest. */
+static void e4m3_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                      const struct shape *shape, i32 variant)
+{
+    static const f64 odd[] = {448,      464,      -1e9,    1.0625,      1.1875, 0x1p-10,
+                              0x3p-11,  -0x1p-11, 0x1p-40, 0x1.effcp-7, 0,      -0.0,
+                              (f64)NAN, 0x1p-6,   240,     -0x1.1p-9};
+    const struct shape wide = {shape->n, shape->c, shape->cp + variant % 3 * 16};
+    const f32 scale = variant % 4 < 2 ? 1 : variant % 4 == 2 ? 0x1p-3f : 0x1p5f;
+    struct vx_e4m3_rows_args args = {.n = shape->n,
+                                     .cp = shape->cp,
+                                     .in_stride = variant % 3 ? wide.cp : 0,
+                                     .bytes = variant % 2,
+                                     .scale = scale,
+                                     .inverse = 1 / scale};
+    const i64 count = shape->n * wide.cp;
+    void *in = vx_rig_reals(rig, kernel->type, count, SCALE);
+    struct vx_trial trial;
+    for (i64 e = 0; e < count && e < (i64)VX_COUNT(odd); e++)
+        vx_number_ref_write(in, kernel->type, e, odd[e]);
+    vx_trial_init(&trial, kernel, &args);
+    label(&trial, shape, variant);
+    vx_trial_in(&trial, &args.in, in, row_bytes(&wide, kernel->type));
+    if (args.bytes) {
+        (void)vx_trial_out(rig, &trial, &args.out, (size_t)(shape->n * shape->cp));
+    } else {
+        struct vx_field *field =
+            out_reals(rig, &trial, &args.out, row_bytes(shape, kernel->type));
+        field->absolute = -1;
+    }
+    vx_trial_run(rig, &trial);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
@@ -343,6 +377,7 @@ static const struct {
     {"rows_out", rows_case, 12},        {"mul", add_case, 5},
     {"affine", affine_case, 6},         {"curve", curve_case, 6},
     {"softmax", softmax_case, 4},       {"argmax", softmax_case, 4},
+    {"e4m3_rows", e4m3_case, 12},
 };
 
 void vx_cases_pointwise(struct vx_rig *rig)

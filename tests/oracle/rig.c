@@ -100,7 +100,7 @@ static void on_progress(void *context, i64 done, i64 total)
 vx_status vx_rig_ready(struct vx_rig *rig, struct vx_why *why)
 {
     static const enum vx_number types[] = {VX_NUMBER_F32, VX_NUMBER_F16, VX_NUMBER_BF16,
-                                           VX_NUMBER_TF32};
+                                           VX_NUMBER_TF32, VX_NUMBER_E4M3};
     const struct vx_progress progress = {on_progress, NULL};
     for (const struct vx_kernel_spec *const *at = vx_kernels(); *at; at++) {
         if (!(*at)->types) ready_add(rig, *at, 0);

@@ -20,6 +20,7 @@ vx_unit_test(NAME test_geometry_sets LIBS engine LABELS long
 vx_unit_test(NAME test_cpu_pool LIBS engine)
 vx_unit_test(NAME test_kernels_sets LIBS kernels base m)
 vx_unit_test(NAME test_kernels_dense LIBS kernels base m)
+vx_unit_test(NAME test_kernels_fp8 LIBS kernels base m)
 vx_unit_test(NAME test_kernels_live LIBS kernels base m)
 vx_unit_test(NAME test_kernels_occupancy LIBS kernels base m)
 vx_unit_test(NAME test_kernels_strides LIBS kernels base m)

@@ -6,6 +6,7 @@
 #include "kernels/04_conv_gather.h"
 #include "kernels/07_conv_reduce.h"
 #include "kernels/29_weight_tile.h"
+#include "kernels/35_e4m3_rows.h"
 
 #include <string.h>
 
@@ -19,11 +20,13 @@
  * no other order. */
 #define PAIRS_BYTES_MAX ((size_t)4 << 30)
 #define ALIGN           256
-/* A wider row is so long that a sector for its number matters little: at 128 channels the
- * gain was 0 to 3 %, less than the neighbours cost to write (H200). */
-#define NEIGHBOURS_CHANNELS 128
+/* A longer row costs so much that a sector for its number matters little: at 128 channels
+ * of 16 bits the gain was 0 to 3 %, less than the neighbours cost to write (H200). */
+#define NEIGHBOURS_BYTES 256
+/* Terms of one instruction on numbers of 8 bits. */
+#define E4M3_TERMS 32
 /* The tiles of layers with so few columns do not stream. */
-#define NEIGHBOURS_COLUMNS 32
+#define STREAM_COLUMNS 32
 
 enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem)
 {
@@ -97,7 +100,7 @@ const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm)
 /* --- workspace: what each algorithm keeps between its launches, in this order --- */
 
 struct pieces {
-    size_t partial, scratch, starts, in_rows, places, panel, total;
+    size_t rounded, partial, scratch, starts, in_rows, places, panel, total;
 };
 
 static size_t piece(size_t *at, size_t bytes)
@@ -105,6 +108,12 @@ static size_t piece(size_t *at, size_t bytes)
     size_t begin = *at;
     *at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
     return begin;
+}
+
+/* The rows in are rounded to numbers of 8 bits first. */
+static bool rounds(const struct vx_conv_problem *problem)
+{
+    return problem->in_scale > 0 || problem->type == VX_NUMBER_E4M3;
 }
 
 static i64 panel_rows(const struct vx_conv_problem *problem)
@@ -144,6 +153,10 @@ static struct pieces pieces_of(const struct vx_conv_problem *problem,
         break;
     default: break;
     }
+    if (rounds(problem))
+        pieces.rounded =
+            piece(&pieces.total, n * (size_t)problem->ci *
+                                     (size_t)vx_number_factor_bytes(problem->type));
     return pieces;
 }
 
@@ -185,6 +198,7 @@ static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_ti
     if (tile_streams(tile)) {
         const i64 stride = stride_or(problem->strides.in, problem->ci);
         if (problem->n * (stride / 8) > INT32_MAX) return false;
+        if (problem->type == VX_NUMBER_E4M3 && problem->ci % E4M3_TERMS) return false;
     } else if (problem->ci % tile->values[TILE_CHANNELS]) {
         return false;
     }
@@ -216,10 +230,17 @@ bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps)
     return caps->arch == 90 && vx_number_bytes(type) == 2;
 }
 
+bool vx_conv_multiplies_e4m3(enum vx_number type, i32 ci, i32 co,
+                             const struct vx_caps *caps)
+{
+    return caps->arch == 90 && type == VX_NUMBER_F16 && ci % E4M3_TERMS == 0 &&
+           co > STREAM_COLUMNS;
+}
+
 bool vx_conv_wants_neighbours(const struct vx_conv_problem *problem)
 {
-    return problem->v > 1 && problem->ci < NEIGHBOURS_CHANNELS &&
-           problem->co > NEIGHBOURS_COLUMNS;
+    return problem->v > 1 && problem->ci * vx_number_factor_bytes(problem->type) < NEIGHBOURS_BYTES &&
+           problem->co > STREAM_COLUMNS;
 }
 
 bool vx_conv_tiled(const struct vx_conv_choice *choice)
@@ -227,10 +248,11 @@ bool vx_conv_tiled(const struct vx_conv_choice *choice)
     return tile_streams(tile_of(choice));
 }
 
-size_t vx_conv_tiled_bytes(i32 v, i32 ci, i32 co)
+size_t vx_conv_tiled_bytes(const struct vx_conv_tiling *tiling)
 {
-    return (size_t)v * (size_t)vx_weight_tile_blocks(ci) * (size_t)co *
-           VX_WEIGHT_TILE_CHANNELS * sizeof(u16);
+    return (size_t)tiling->v *
+           (size_t)vx_weight_tile_blocks(tiling->ci, tiling->number_bytes) *
+           (size_t)tiling->co * VX_WEIGHT_TILE_LINE;
 }
 
 struct vx_jit_wanted vx_conv_tile_wanted(void)
@@ -245,9 +267,16 @@ vx_status vx_conv_tile_weights(const struct vx_gpu_queue *device,
     const struct vx_weight_tile_args args = {.v = tiling->v,
                                              .ci = tiling->ci,
                                              .co = tiling->co,
+                                             .number_bytes = tiling->number_bytes,
                                              .in = tiling->weight,
                                              .out = tiling->tiled};
     return vx_kernel_launch(device->set, device->stream, &kernel, &args, why);
+}
+
+static struct vx_jit_wanted rounding_wanted(const struct vx_conv_problem *problem)
+{
+    return (struct vx_jit_wanted){vx_kernel_find("e4m3_rows"), NULL,
+                                  vx_number_stored(problem->type)};
 }
 
 i32 vx_conv_kernels(const struct vx_conv_problem *problem,
@@ -255,6 +284,8 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
                     struct vx_jit_wanted wanted[VX_CONV_KERNELS_MAX])
 {
     i32 count = 0;
+    const enum vx_number sums_type =
+        problem->type == VX_NUMBER_E4M3 ? VX_NUMBER_F16 : problem->type;
     wanted[count++] = (struct vx_jit_wanted){vx_conv_spec(choice->algorithm),
                                              tile_of(choice), problem->type};
     const char *more = NULL;
@@ -267,13 +298,14 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
     }
     if (more)
         wanted[count++] =
-            (struct vx_jit_wanted){vx_kernel_find(more), NULL, problem->type};
+            (struct vx_jit_wanted){vx_kernel_find(more), NULL, sums_type};
     if (choice->algorithm == VX_CONV_EXPLICIT)
         wanted[count++] =
             (struct vx_jit_wanted){vx_kernel_find("conv_gather"), NULL, problem->type};
     if (choice->algorithm == VX_CONV_PAIRS_LIST)
         count += vx_gpu_pairs_kernels(wanted + count, VX_CONV_KERNELS_MAX - count);
     if (tile_streams(tile_of(choice))) wanted[count++] = vx_conv_tile_wanted();
+    if (rounds(problem)) wanted[count++] = rounding_wanted(problem);
     return count;
 }
 
@@ -327,6 +359,7 @@ void vx_conv_args_make(const struct vx_gpu_queue *device,
         .residual = operands->residual,
         .out = operands->out,
         .blocks = vx_gpu_caps(vx_kernel_set_gpu(device->set))->processors,
+        .scale = operands->scale,
     };
     if (!map) return;
     VX_ASSERT(map->v == problem->v);
@@ -345,6 +378,28 @@ static void job_args(struct job *job, enum vx_conv_algorithm algorithm)
     job->args.block_masks = map->block_masks;
     for (i32 kind = 0; kind < 2; kind++) job->args.tiles[kind] = map->tiles[kind];
     job->args.neighbours = map->neighbours;
+}
+
+/* Rounds the rows in, beside which the convolution finds them then. */
+static vx_status run_rounding(struct job *job)
+{
+    const struct vx_conv_problem *problem = job->problem;
+    const struct vx_jit_wanted kernel = rounding_wanted(problem);
+    void *rounded = workspace_at(job, job->pieces.rounded);
+    const struct vx_e4m3_rows_args args = {
+        .n = problem->n,
+        .cp = problem->ci,
+        .in_stride = job->args.in_stride,
+        .bytes = problem->type == VX_NUMBER_E4M3,
+        .scale = problem->in_scale,
+        .inverse = 1 / problem->in_scale,
+        .in = job->args.in,
+        .out = rounded,
+    };
+    job->args.in = rounded;
+    job->args.in_stride = problem->ci;
+    return vx_kernel_launch(job->device->set, job->device->stream, &kernel, &args,
+                            job->why);
 }
 
 static vx_status run_split(struct job *job)
@@ -463,10 +518,13 @@ vx_status vx_conv_launch(const struct vx_gpu_queue *device,
     VX_ASSERT(choice->algorithm != VX_CONV_AUTO);
     VX_ASSERT(operands->map || problem->v == 1);
     VX_ASSERT(operands->tiled || !tile_streams(tile_of(choice)));
+    VX_ASSERT(problem->type != VX_NUMBER_E4M3 ||
+              (problem->in_scale > 0 && operands->scale));
     if (!problem->n) return VX_OK;
     (void)vx_conv_kernels(problem, choice, job.kernels);
     job.pieces = pieces_of(problem, choice->algorithm);
     job_args(&job, choice->algorithm);
+    if (rounds(problem)) VX_TRY(run_rounding(&job));
     switch (choice->algorithm) {
     case VX_CONV_IMPLICIT_SPLIT:
     case VX_CONV_MASKED_SPLIT: return run_split(&job);

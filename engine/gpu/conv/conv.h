@@ -55,6 +55,9 @@ struct vx_conv_problem {
     enum vx_number type;
     f64 fill; /* pairs / (N*V); 0 = not known; surfaces have 0.47 */
     struct vx_conv_strides strides;
+    /* 0, or: the rows in are rounded to numbers of 8 bits times this power of two
+     * (kernels/e4m3.h).  Of type E4M3 never 0. */
+    f32 in_scale;
 };
 /* How to compute it. */
 struct vx_conv_choice {
@@ -91,15 +94,20 @@ size_t vx_conv_workspace(const struct vx_conv_problem *problem,
 /* True if tiles of blocks that stay may be chosen (kernels/tile_stream_sm90.cuh).  They read
  * the weights tiled: so many bytes, written once by vx_conv_tile_weights. */
 bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
+/* True if a layer of so many padded channels can be of type E4M3 where others are `type`: the
+ * device multiplies numbers of 8 bits.  Elsewhere in_scale alone gives the same numbers. */
+bool vx_conv_multiplies_e4m3(enum vx_number type, i32 ci, i32 co,
+                             const struct vx_caps *caps);
 bool vx_conv_tiled(const struct vx_conv_choice *choice); /* it reads them so */
 /* Where they stream: whether the layer is worth the map in the order of its rows (order.h). */
 bool vx_conv_wants_neighbours(const struct vx_conv_problem *problem);
-size_t vx_conv_tiled_bytes(i32 v, i32 ci, i32 co);
 struct vx_conv_tiling {
     i32 v, ci, co;      /* padded */
-    const void *weight; /* (V, ci, co), 16 bits */
+    i32 number_bytes;   /* of a weight: vx_number_factor_bytes */
+    const void *weight; /* (V, ci, co) */
     void *tiled;
 };
+size_t vx_conv_tiled_bytes(const struct vx_conv_tiling *tiling);
 VX_MUST_USE vx_status vx_conv_tile_weights(const struct vx_gpu_queue *device,
                                            const struct vx_conv_tiling *tiling,
                                            struct vx_why *why);
@@ -115,8 +123,9 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
 struct vx_conv_operands {
     const struct vx_gpu_map *map; /* NULL: V is 1 */
     const void *in;
-    const void *weight;   /* (V, ci, co), padded with zeros */
+    const void *weight;   /* (V, ci, co), padded with zeros; of type E4M3: bytes */
     const void *tiled;    /* the same, tiled; NULL: no tile that streams is chosen */
+    const f32 *scale;     /* of type E4M3: (co), of a column's weights times in_scale */
     const f32 *bias;      /* (co) or NULL */
     const void *residual; /* (N, co) or NULL */
     void *out;

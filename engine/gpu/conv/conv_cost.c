@@ -67,6 +67,7 @@ static const struct chip *chip_of(const struct vx_caps *caps)
 #define STREAM_FLOPS_PER_NS 5300.0
 #define STREAM_BLOCK_NS     300.0
 #define STREAM_SUM_NS       23.0
+#define STREAM_LINE_BYTES   128 /* of a row in a stage */
 
 #define FILL_DEFAULT 0.47 /* pairs / (N*V) of surfaces */
 
@@ -160,8 +161,9 @@ static f64 aside_ns(const struct vx_conv_problem *problem,
 static f64 stream_ns(const struct vx_tile *tile, f64 tiles, f64 stages, f64 processors)
 {
     const i32 *t = tile->values;
-    f64 bytes = (f64)(t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * 2;
-    f64 flops = 2.0 * t[TILE_N] * t[TILE_CO] * t[TILE_CI];
+    f64 bytes = (f64)(t[TILE_N] + t[TILE_CO]) * STREAM_LINE_BYTES;
+    /* Numbers of half the size are multiplied twice as fast: a line takes as long. */
+    f64 flops = (f64)t[TILE_N] * t[TILE_CO] * STREAM_LINE_BYTES;
     f64 stage = larger(bytes / STREAM_BYTES_PER_NS, flops / STREAM_FLOPS_PER_NS);
     f64 end = STREAM_BLOCK_NS + STREAM_SUM_NS * t[TILE_N] * t[TILE_CO] / 256.0;
     f64 busy = (f64)(i64)((tiles + processors - 1) / processors);

@@ -25,6 +25,16 @@ bool vx_gpu_is_conv(const struct vx_launch *launch)
     return vx_launch_is_product(launch);
 }
 
+enum vx_number vx_gpu_node_number(const struct vx_node *node, enum vx_number type,
+                                  const struct vx_caps *caps)
+{
+    const i32 ci = vx_channels_padded(vx_node_channels_in(node));
+    const i32 co = vx_channels_padded(node->layer->channels);
+    if (!(node->layer->fp8_scale > 0) || node->gather || vx_node_panels(node) > 1)
+        return type;
+    return vx_conv_multiplies_e4m3(type, ci, co, caps) ? VX_NUMBER_E4M3 : type;
+}
+
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem)
 {
@@ -37,7 +47,8 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
         .v = 1,
         .ci = vx_channels_padded(vx_node_channels_in(at->node)),
         .co = vx_channels_padded(layer->channels / vx_node_panels(at->node)),
-        .type = choices->type,
+        .type = choices->numbers[launch],
+        .in_scale = layer->fp8_scale,
         .strides = {.in = vx_plan_stride(choices->plan, at->inputs[0]),
                     .out = vx_plan_stride(choices->plan, at->output)},
     };
@@ -158,6 +169,9 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         vx_gpu_choices_close(&made);
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the choices of a model");
     }
+    for (i32 i = 0; i < want->plan->launches_count; i++)
+        made->numbers[i] = vx_gpu_node_number(want->plan->launches[i].node, want->type,
+                                              want->pick->caps);
     choose(made, want->pick);
     mark_neighbours(made);
     vx_gpu_mlp_find(made, want->pick->caps);

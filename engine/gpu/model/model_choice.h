@@ -58,6 +58,7 @@ struct vx_gpu_choices {
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
     i32 stages[VX_SETS_MAX];        /* of each set (network/sets.h) */
+    enum vx_number numbers[VX_LAYERS_MAX]; /* by launch: what a convolution multiplies */
     u8 runs[VX_LAYERS_MAX];         /* by launch: launches of a run (model_mlp.h) */
     struct vx_conv_choice *choices; /* (sizes, launches) */
 };
@@ -110,6 +111,10 @@ void vx_gpu_choices_close(struct vx_gpu_choices **choices);
 void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX]);
 /* True for what vx_conv_launch computes: a dense convolution or a linear layer. */
 bool vx_gpu_is_conv(const struct vx_launch *launch);
+/* What a node of a model of this type multiplies: E4M3 if its layer asks for numbers of 8 bits
+ * and the device has them, else the type. */
+enum vx_number vx_gpu_node_number(const struct vx_node *node, enum vx_number type,
+                                  const struct vx_caps *caps);
 /* With children that are computed apart (model_live.h): that of one child's channels. */
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem);

@@ -166,7 +166,11 @@ static vx_status panel_launch(const struct live *live, i32 panel,
     const size_t element = (size_t)vx_number_bytes(problem->type);
     const size_t weight =
         (size_t)problem->v * (size_t)problem->ci * (size_t)problem->co * element;
-    const size_t tiled = vx_conv_tiled_bytes(problem->v, problem->ci, problem->co);
+    const size_t tiled = vx_conv_tiled_bytes(
+        &(struct vx_conv_tiling){.v = problem->v,
+                                 .ci = problem->ci,
+                                 .co = problem->co,
+                                 .number_bytes = vx_number_factor_bytes(problem->type)});
     struct vx_conv_operands mine = *live->whole;
     const size_t at = (size_t)panel, column = at * (size_t)problem->co;
     mine.map = map;

@@ -5,6 +5,8 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/thread.h"
 #include "engine/cpu/device/loops.h"
+#include "engine/gpu/model/model_choice.h"
+#include "kernels/e4m3.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,12 +19,12 @@
 
 struct place {
     size_t weight, bias; /* offsets, NONE = has none */
-    size_t tiled;
+    size_t tiled, scale;
+    enum vx_number type; /* what a convolution multiplies */
     i32 v, ci, co; /* of `tiled`, padded */
 };
 struct vx_gpu_weights {
     const struct vx_graph *graph;
-    enum vx_number type;
     u8 *host; /* NULL once the weights are on the device */
     void *device;
     size_t bytes;          /* of all */
@@ -56,7 +58,7 @@ static struct shape shape_of(const struct vx_node *node,
     shape.ci = vx_node_channels_in(node) / (groups ? layer->groups : 1);
     shape.rows = groups ? shape.ci : vx_channels_padded(shape.ci);
     shape.weight =
-        (size_t)shape.v * (size_t)shape.rows * co * (size_t)vx_number_bytes(type);
+        (size_t)shape.v * (size_t)shape.rows * co * (size_t)vx_number_factor_bytes(type);
     return shape;
 }
 
@@ -68,14 +70,21 @@ static size_t place_next(size_t *at, size_t bytes)
     return place;
 }
 
-static void places_make(struct vx_gpu_weights *made, const struct vx_weights *weights)
+static void places_make(struct vx_gpu_weights *made,
+                        const struct vx_gpu_weights_want *want,
+                        const struct vx_weights *weights)
 {
     for (i32 i = 0; i < made->graph->nodes_count; i++) {
-        struct shape shape =
-            shape_of(&made->graph->nodes[i], vx_weights_get(weights, i), made->type);
+        const struct vx_node *node = &made->graph->nodes[i];
+        const enum vx_number type = vx_gpu_node_number(node, want->type, want->caps);
+        struct shape shape = shape_of(node, vx_weights_get(weights, i), type);
+        made->places[i].type = type;
         made->places[i].weight = place_next(&made->bytes, shape.weight);
         made->places[i].bias = place_next(&made->bytes, shape.bias);
-        made->places[i].tiled = NONE;
+        made->places[i].tiled = made->places[i].scale = NONE;
+        if (type == VX_NUMBER_E4M3)
+            made->places[i].scale = place_next(
+                &made->bytes, (size_t)vx_channels_padded(shape.co) * sizeof(f32));
         if (!shape.ci || shape.layer->groups > 1) continue;
         made->places[i].v = shape.panels * shape.v;
         made->places[i].ci = shape.rows;
@@ -84,13 +93,25 @@ static void places_make(struct vx_gpu_weights *made, const struct vx_weights *we
     made->plain_bytes = made->bytes;
 }
 
+/* device NULL: for its size alone. */
+static struct vx_conv_tiling tiling_of(const struct place *place, u8 *device)
+{
+    struct vx_conv_tiling tiling = {.v = place->v,
+                                    .ci = place->ci,
+                                    .co = place->co,
+                                    .number_bytes = vx_number_factor_bytes(place->type)};
+    if (device) tiling.weight = device + place->weight;
+    if (device) tiling.tiled = device + place->tiled;
+    return tiling;
+}
+
 void vx_gpu_weights_tile(struct vx_gpu_weights *weights)
 {
     VX_ASSERT(weights->bytes == weights->plain_bytes);
     for (i32 i = 0; i < weights->graph->nodes_count; i++) {
         struct place *place = &weights->places[i];
-        place->tiled = place_next(&weights->bytes,
-                                  vx_conv_tiled_bytes(place->v, place->ci, place->co));
+        const struct vx_conv_tiling tiling = tiling_of(place, NULL);
+        place->tiled = place_next(&weights->bytes, vx_conv_tiled_bytes(&tiling));
     }
 }
 
@@ -117,6 +138,7 @@ static const char *type_name(enum vx_number type)
     switch (type) {
     case VX_NUMBER_F16: return "FP16";
     case VX_NUMBER_BF16: return "BF16";
+    case VX_NUMBER_E4M3: return "FP8";
     default: return "FP32";
     }
 }
@@ -131,30 +153,57 @@ static const f32 *row_beyond(const f32 *row, i32 count, f32 beyond)
     return NULL;
 }
 
+static vx_status weight_check(const struct vx_gpu_weights *made, const struct shape *shape,
+                              enum vx_number type, const f32 *row, struct vx_why *why)
+{
+    const f32 *bad = row_beyond(row, shape->co, type_beyond(type));
+    VX_ENSURE_WHY(
+        !bad, why, INVALID_ARGUMENT, "a weight is out of range for the precision",
+        "%s: layer \"%.64s\": the weight %g is out of range for %s%s",
+        made->graph->network->label, shape->layer->name, (f64)*bad, type_name(type),
+        type == VX_NUMBER_F16 && isfinite(*bad)
+            ? " (at most 65504); set \"precision\" to \"bf16\" or \"tf32\""
+            : "");
+    return VX_OK;
+}
+
 static vx_status weight_fill(const struct vx_gpu_weights *made, const struct shape *shape,
-                             const f32 *from, struct vx_why *why, u8 *to)
+                             enum vx_number type, const f32 *from, struct vx_why *why,
+                             u8 *to)
 {
     const struct vx_loops *loops = vx_loops_pick();
     const i32 part = shape->co / shape->panels;
     size_t row_bytes =
-        (size_t)vx_channels_padded(part) * (size_t)vx_number_bytes(made->type);
+        (size_t)vx_channels_padded(part) * (size_t)vx_number_bytes(type);
     size_t padding = (size_t)(shape->rows - shape->ci) * row_bytes;
     size_t panel_bytes = (size_t)shape->v * (size_t)shape->rows * row_bytes;
     for (i32 v = 0; v < shape->v; v++, to += padding)
         for (i32 ci = 0; ci < shape->ci; ci++, to += row_bytes, from += shape->co) {
-            const f32 *bad = row_beyond(from, shape->co, type_beyond(made->type));
-            VX_ENSURE_WHY(
-                !bad, why, INVALID_ARGUMENT, "a weight is out of range for the precision",
-                "%s: layer \"%.64s\": the weight %g is out of range for %s%s",
-                made->graph->network->label, shape->layer->name, (f64)*bad,
-                type_name(made->type),
-                made->type == VX_NUMBER_F16 && isfinite(*bad)
-                    ? " (at most 65504); set \"precision\" to \"bf16\" or \"tf32\""
-                    : "");
+            VX_TRY(weight_check(made, shape, type, from, why));
             for (i32 p = 0; p < shape->panels; p++)
-                row_convert(loops, made->type, from + p * part,
+                row_convert(loops, type, from + p * part,
                             to + (size_t)p * panel_bytes, part);
         }
+    return VX_OK;
+}
+
+/* As numbers of 8 bits, whose scale is the column's. */
+static vx_status bytes_fill(const struct vx_gpu_weights *made, const struct shape *shape,
+                            const f32 *from, struct vx_why *why, u8 *to, f32 *scale)
+{
+    const i64 rows = (i64)shape->v * shape->ci;
+    const i32 co = shape->co, padded = vx_channels_padded(co);
+    for (i64 row = 0; row < rows; row++) {
+        const f32 *at = from + row * co;
+        VX_TRY(weight_check(made, shape, VX_NUMBER_E4M3, at, why));
+        for (i32 o = 0; o < co; o++) scale[o] = fmaxf(scale[o], fabsf(at[o]));
+    }
+    for (i32 o = 0; o < co; o++) scale[o] = vx_e4m3_scale(scale[o]);
+    for (i64 row = 0; row < rows; row++) {
+        u8 *at = to + (row / shape->ci * shape->rows + row % shape->ci) * padded;
+        for (i32 o = 0; o < co; o++) at[o] = vx_e4m3_of(from[row * co + o] / scale[o]);
+    }
+    for (i32 o = 0; o < co; o++) scale[o] *= shape->layer->fp8_scale;
     return VX_OK;
 }
 
@@ -163,27 +212,30 @@ static vx_status node_fill(const struct vx_gpu_weights *made, i32 index,
 {
     const struct vx_node *node = &made->graph->nodes[index];
     const struct place *place = &made->places[index];
-    struct shape shape = shape_of(node, weights, made->type);
+    struct shape shape = shape_of(node, weights, place->type);
     if (weights->bias)
         memcpy(made->host + place->bias, weights->bias, (size_t)shape.co * sizeof(f32));
     if (!weights->weight) return VX_OK;
     u8 *to = made->host + place->weight;
-    if (shape.ci) return weight_fill(made, &shape, weights->weight, why, to);
+    if (place->type == VX_NUMBER_E4M3)
+        return bytes_fill(made, &shape, weights->weight, why, to,
+                          (f32 *)(void *)(made->host + place->scale));
+    if (shape.ci) return weight_fill(made, &shape, place->type, weights->weight, why, to);
     memcpy(to, weights->weight, (size_t)shape.co * sizeof(f32));
     return VX_OK;
 }
 
-vx_status vx_gpu_weights_open(const struct vx_plan *plan, enum vx_number type,
+vx_status vx_gpu_weights_open(const struct vx_gpu_weights_want *want,
                               const struct vx_weights *weights, struct vx_why *why,
                               struct vx_gpu_weights **made)
 {
+    const struct vx_plan *plan = want->plan;
     size_t nodes = (size_t)plan->graph->nodes_count;
     struct vx_gpu_weights *it = *made =
         vx_alloc_zero(sizeof *it + nodes * sizeof it->places[0]);
     VX_ENSURE(it, RESOURCE_EXHAUSTED, "no memory for weights");
     it->graph = plan->graph;
-    it->type = type;
-    places_make(it, weights);
+    places_make(it, want, weights);
     it->host = vx_alloc_zero(it->bytes);
     vx_status status = VX_OK;
     if (!it->host) {
@@ -208,9 +260,7 @@ static vx_status upload_copy(const struct vx_gpu_weights *weights,
         &(struct vx_gpu_copy){device, weights->host, weights->plain_bytes}, why));
     for (i32 i = 0; i < weights->graph->nodes_count; i++) {
         const struct place *place = &weights->places[i];
-        const struct vx_conv_tiling tiling = {place->v, place->ci, place->co,
-                                              device + place->weight,
-                                              device + place->tiled};
+        const struct vx_conv_tiling tiling = tiling_of(place, device);
         if (place->tiled != NONE) VX_TRY(vx_conv_tile_weights(queue, &tiling, why));
     }
     return vx_gpu_stream_wait(gpu, queue->stream, why);
@@ -270,9 +320,11 @@ struct vx_gpu_weight vx_gpu_weight_get(const struct vx_gpu_weights *weights, i32
     VX_ASSERT(node >= 0);
     VX_ASSERT(node < weights->graph->nodes_count);
     VX_ASSERT(!weights->host);
-    struct vx_gpu_weight weight = {NULL, NULL, NULL};
+    struct vx_gpu_weight weight = {0};
     if (place->weight != NONE) weight.weight = device + place->weight;
     if (place->tiled != NONE) weight.tiled = device + place->tiled;
+    if (place->scale != NONE)
+        weight.scale = (const f32 *)(const void *)(device + place->scale);
     if (place->bias != NONE)
         weight.bias = (const f32 *)(const void *)(device + place->bias);
     return weight;

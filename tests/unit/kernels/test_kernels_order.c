@@ -446,7 +446,7 @@ START_TEST(test_weight_tile)
     for (i32 i = 0; i < V * CI * CO; i++) in[i] = (u16)(i + 1);
     memset(out, 0x55, sizeof out);
     const struct vx_weight_tile_args args = {
-        .v = V, .ci = CI, .co = CO, .in = in, .out = out};
+        .v = V, .ci = CI, .co = CO, .number_bytes = 2, .in = in, .out = out};
     run("weight_tile", &args);
     for (i32 v = 0; v < V; v++)
         for (i32 ci = 0; ci < BLOCKS * 64; ci++)
@@ -457,8 +457,8 @@ START_TEST(test_weight_tile)
                 ck_assert_int_eq(out[at], expected);
             }
     ck_assert_uint_eq(out[V * BLOCKS * CO * 64], 0x5555);
-    ck_assert_int_eq(vx_weight_tile_blocks(64), 1);
-    ck_assert_int_eq(vx_weight_tile_blocks(65), 2);
+    ck_assert_int_eq(vx_weight_tile_blocks(64, 2), 1);
+    ck_assert_int_eq(vx_weight_tile_blocks(65, 2), 2);
 }
 END_TEST
 
