@@ -31,6 +31,10 @@
 enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem)
 {
     i32 planes = problem->kernel[0], columns = planes * problem->kernel[1];
+    if (problem->type == VX_NUMBER_E4M3)
+        return problem->ci >= VX_CONV_E4M3_PLANES_CHANNELS && planes > 1
+                   ? VX_CONV_ORDER_PLANES
+                   : VX_CONV_ORDER_CHAIN;
     if (problem->ci >= VX_CONV_COLUMNS_CHANNELS && columns > 1)
         return VX_CONV_ORDER_COLUMNS;
     if (problem->ci >= VX_CONV_PLANES_CHANNELS && planes > 1) return VX_CONV_ORDER_PLANES;
@@ -43,7 +47,8 @@ i32 vx_conv_groups(const struct vx_conv_problem *problem,
     switch (algorithm) {
     case VX_CONV_IMPLICIT_SPLIT:
     case VX_CONV_MASKED_SPLIT:
-        if (problem->ci < VX_CONV_COLUMNS_CHANNELS) return problem->kernel[0];
+        if (problem->ci < VX_CONV_COLUMNS_CHANNELS || problem->type == VX_NUMBER_E4M3)
+            return problem->kernel[0];
         return problem->kernel[0] * problem->kernel[1];
     case VX_CONV_PAIRS_LIST: return problem->v;
     default: return 1;

@@ -70,6 +70,10 @@ struct vx_conv_choice {
  * rows they save. */
 #define VX_CONV_PLANES_CHANNELS  512
 #define VX_CONV_COLUMNS_CHANNELS 1024
+/* Numbers of 8 bits are multiplied twice as fast, so that partial sums cost twice as much.
+ * Microseconds, H200, 3^3: 64,160 rows of 512 channels in a chain 641, by planes 731; 15,192
+ * rows of 1024 channels 527, 519, by columns 746. */
+#define VX_CONV_E4M3_PLANES_CHANNELS 1024
 
 enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem);
 /* How many groups of offsets the algorithm sums separately: 1, Kx, Kx*Ky or V. */
