@@ -131,6 +131,19 @@ static enum vx_number model_number(const struct vx_model *model)
     return VX_NUMBER_F32;
 }
 
+/* What is not rounded to e4m3 is stored in the network's type, in 16 bits. */
+static vx_status check_fp8(const struct vx_model *model, struct vx_why *why)
+{
+    const struct vx_network *network = model->network;
+    VX_ENSURE_WHY(
+        !network->fp8.layers_count || model_number(model) != VX_NUMBER_TF32, why,
+        INVALID_ARGUMENT, "FP8 needs 16-bit numbers beside it",
+        "%s: \"precision\": expected \"fp16\" or \"bf16\" with layers that have "
+        "\"fp8_scale\", got \"auto\", which is tf32 for these weights",
+        network->label);
+    return VX_OK;
+}
+
 /* When there is no network.json, adds a hint: the person may have named the repository or
  * a file. */
 static vx_status model_read_network(struct vx_model *model, const struct paths *paths,
@@ -175,6 +188,7 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
     VX_TRY(model_open_weights(model, paths, version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));
+    VX_TRY(check_fp8(model, why));
     model->number = gpu ? model_number(model) : VX_NUMBER_F32;
     struct vx_plan_options plan = vx_plan_cpu;
     if (gpu) plan = vx_plan_gpu(vx_number_bytes(model->number));
