@@ -98,6 +98,7 @@ static void model_sign(struct vx_model *model)
         sign_coords(model, features + c, &network->coords[c]);
     signature->weights_bytes = vx_weights_bytes(model->graph);
     signature->layers_count = network->layers_count;
+    signature->fp8_layers = network->fp8.layers_count;
 }
 
 /* The type in which a GPU multiplies, by the types of the weights: TF32 if mixed. */
@@ -173,7 +174,8 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
 }
 
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
-                            i32 version, bool gpu, struct vx_why *why)
+                            const struct vx_model_source *source, bool gpu,
+                            struct vx_why *why)
 {
     const struct vx_fuse_options fuse = {.fold_norms = true,
                                          .fuse_activations = true,
@@ -185,8 +187,9 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
+    if (source->leave_fp8) vx_network_leave_fp8(model->network);
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
-    VX_TRY(model_open_weights(model, paths, version, why));
+    VX_TRY(model_open_weights(model, paths, source->version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));
     VX_TRY(check_fp8(model, why));
     model->number = gpu ? model_number(model) : VX_NUMBER_F32;
@@ -207,7 +210,7 @@ vx_status vx_model_begin(const struct vx_model_source *source, bool gpu,
     struct vx_model *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a model");
     made->magic = VX_MODEL_MAGIC;
-    vx_status status = model_read(made, &paths, source->version, gpu, why);
+    vx_status status = model_read(made, &paths, source, gpu, why);
     if (status.fault)
         vx_model_close(&made);
     else
