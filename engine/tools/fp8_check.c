@@ -103,8 +103,9 @@ static void page_worst(struct vx_page *page, const struct vx_output *output,
     else if (error->channel < 0)
         vx_page_add(page, "none differs");
     else
-        vx_page_add(page, "%g became %g, row %lld, channel %d", error->plain,
-                    error->rounded, (long long)error->row, error->channel);
+        vx_page_add(page, "%g became %g, row %lld, %s %d", error->plain, error->rounded,
+                    (long long)error->row, output->dims_count ? "element" : "channel",
+                    error->channel);
     if (error->lost + error->gained)
         vx_page_add(page, "; %lld rows are lost, %lld are new", (long long)error->lost,
                     (long long)error->gained);

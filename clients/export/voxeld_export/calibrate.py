@@ -24,8 +24,9 @@ from .publish import may_replace, move
 
 DATA = "fp8.npz"  # beside network.json
 
-# Of outputs.  Measured on the families with random weights, README.md: 0.0004 to 0.0041.
-NMSE_MAX = 0.01
+# Of outputs.  The families with random weights have 0.0006 to 0.0112 (README.md): a model that
+# needs more has layers that do not suit FP8, or scales of other data.
+NMSE_MAX = 0.02
 
 # The largest number of the data becomes at most half of e4m3's largest.  A number of e4m3 has 3
 # bits of fraction whatever its size, so that nothing is lost, and a request may be twice as large
@@ -36,7 +37,9 @@ INPUT_MOST = fp8.MOST / 2
 CHANNELS_LEAST, CHANNELS_UNIT = 64, 16
 
 
-def calibrate(folder, data, *, output=None, nmse_max=None, layers=None, precision=None, voxeld=None):
+def calibrate(
+    folder, data, *, output=None, nmse_max=None, layers=None, precision=None, voxeld=None
+):
     """Writes fp8_scale of layers, and fp8, into a model directory's network.json.
 
     data       an .npz with coords and feats; they become fp8.npz beside network.json

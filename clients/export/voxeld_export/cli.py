@@ -227,7 +227,7 @@ def _parser():
         "--data", metavar="FILE.npz", required=True, help="coords and feats; becomes fp8.npz"
     )
     one.add_argument(
-        "--nmse-max", type=float, help="of each output, the bound of `voxeld check` (0.01)"
+        "--nmse-max", type=float, help="of each output, the bound of `voxeld check` (0.02)"
     )
     one.add_argument(
         "--layers",

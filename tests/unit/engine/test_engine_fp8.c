@@ -84,9 +84,11 @@ static i64 find(const struct vx_rig_request *request, const i32 voxel[4])
     return -1;
 }
 
+#define SCALE 0.03125f
+
 /* y[row][co] as engine/README.md defines it; *size: the sum of |products|. */
 static f64 definition(const struct weights *w, const struct vx_rig_request *request,
-                      i64 row, i32 co, f32 scale, f64 *size)
+                      i64 row, i32 co, f64 *size)
 {
     f64 y = w->shift[co];
     *size = fabs(y);
@@ -97,7 +99,7 @@ static f64 definition(const struct weights *w, const struct vx_rig_request *requ
             voxel[1] += v / 9 - 1, voxel[2] += v / 3 % 3 - 1, voxel[3] += v % 3 - 1;
         const i64 from = find(request, voxel);
         for (i32 ci = 0; from >= 0 && ci < CI; ci++) {
-            const f64 x = scale * vx_e4m3_round(request->feats[from * CI + ci] / scale);
+            const f64 x = SCALE * vx_e4m3_round(request->feats[from * CI + ci] / SCALE);
             y += x * w->rounded[v][ci][co];
             *size += fabs(x * w->rounded[v][ci][co]);
         }
@@ -133,7 +135,7 @@ START_TEST(the_definition_in_double)
     f64 moved = 0;
     for (i64 row = 0; row < N; row++)
         for (i32 co = 0; co < CO; co++) {
-            f64 size, y = definition(&w, request, row, co, 0.03125f, &size);
+            f64 size, y = definition(&w, request, row, co, &size);
             const f64 got = (f64)request->outputs[0][row * CO + co];
             const f64 bound = (w.v * CI + 3) * 0x1p-24 * size;
             if (fabs(got - fmax(y, 0)) > bound)

@@ -120,27 +120,35 @@ END_TEST
               "{\"name\":\"u\",\"op\":\"upsample\",\"input\":\"d\",\"stride\":2,"        \
               "\"occupancy\":\"d\"}],\"outputs\":[{\"layer\":\"u\"}]"
 
-static void write_array(struct vx_npz *npz, const char *name, char kind, i64 rows,
-                        i64 columns, void *data)
-{
-    struct vx_why why = {""};
-    struct vx_npz_array array = {
-        .kind = kind, .size = 4, .rank = 2, .shape = {rows, columns}, .data = data};
-    (void)snprintf(array.name, sizeof array.name, "%s", name);
-    ck_assert(!vx_npz_add(npz, &array, &why).fault);
-}
-
-static void write_data(i64 voxels, i64 channels)
+/* coords (N, 4) and feats (N, channels). */
+static void write_request(i64 voxels, i64 channels, i32 *coords, f32 *feats)
 {
     char path[VX_TEST_PATH_BYTES + 32];
     struct vx_why why = {""};
     struct vx_npz *npz;
-    struct vx_rig_request *request = vx_rig_request(9, voxels, 4, VX_DTYPE_F32);
+    const struct vx_npz_array arrays[] = {{.name = "coords",
+                                           .kind = 'i',
+                                           .size = 4,
+                                           .rank = 2,
+                                           .shape = {voxels, 4},
+                                           .data = coords},
+                                          {.name = "feats",
+                                           .kind = 'f',
+                                           .size = 4,
+                                           .rank = 2,
+                                           .shape = {voxels, channels},
+                                           .data = feats}};
     (void)snprintf(path, sizeof path, "%s/fp8.npz", folder);
     ck_assert(!vx_npz_create(path, &why, &npz).fault);
-    write_array(npz, "coords", 'i', voxels, 4, request->coords);
-    write_array(npz, "feats", 'f', voxels, channels, request->feats);
+    for (size_t a = 0; a < VX_COUNT(arrays); a++)
+        ck_assert(!vx_npz_add(npz, &arrays[a], &why).fault);
     ck_assert(!vx_npz_close(&npz, &why).fault);
+}
+
+static void write_data(i64 voxels, i64 channels)
+{
+    struct vx_rig_request *request = vx_rig_request(9, voxels, 4, VX_DTYPE_F32);
+    write_request(voxels, channels, request->coords, request->feats);
     vx_free(request);
 }
 
@@ -226,17 +234,11 @@ END_TEST
 /* A request that the engine refuses: a voxel twice. */
 START_TEST(data_that_the_engine_refuses)
 {
-    char path[VX_TEST_PATH_BYTES + 32];
     struct vx_why why = {""};
-    struct vx_npz *npz;
     i32 coords[8] = {0};
     f32 feats[6] = {0};
     vx_rig_write_model(folder, NETWORK TAIL("0.5"), 5);
-    (void)snprintf(path, sizeof path, "%s/fp8.npz", folder);
-    ck_assert(!vx_npz_create(path, &why, &npz).fault);
-    write_array(npz, "coords", 'i', 2, 4, coords);
-    write_array(npz, "feats", 'f', 2, 3, feats);
-    ck_assert(!vx_npz_close(&npz, &why).fault);
+    write_request(2, 3, coords, feats);
     vx_status status = run_check(&why, text, sizeof text);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     ck_assert_msg(strstr(why.text, "/fp8.npz: ") != NULL, "%s", why.text);
