@@ -154,6 +154,15 @@ i32 vx_engine_devices(enum vx_device_kind kind, const char *driver, struct vx_wh
  * may then start it as a child, for a compiler that must not run in this process.  `program`:
  * its name, for the tools' help; static. */
 void vx_engine_has_tools(const char *program);
+/* For `voxeld check`, of a model with layers in FP8: runs it on its own data on the CPU, with
+ * and without the rounding to e4m3, and writes a table of each output's error for people to
+ * `text`, cut to text_bytes.  INVALID_ARGUMENT when an output exceeds fp8.nmse_max (the table
+ * is there, too) or the data has another shape; NOT_FOUND without data; else as vx_engine_load
+ * and a request.  Opens and closes an engine of its own; the thread becomes the device
+ * thread. */
+VX_MUST_USE vx_status vx_engine_check_fp8(const struct vx_model_source *source,
+                                          struct vx_why *why, char *text,
+                                          size_t text_bytes);
 /* Runs a tool that needs no server: compile, tune, bench, devices, record.  arguments[0] is the
  * tool's name.  Prints for people; returns the exit code: 0 done, 1 failed, 2 usage. */
 int vx_engine_tool(int count, char **arguments);

@@ -87,6 +87,7 @@ struct vx_signature {
     i32 shape[3];      /* spatial_shape; zeros = it has none, nor may a request */
     i64 weights_bytes; /* on the device */
     i32 layers_count;  /* as written in network.json */
+    i32 fp8_layers;    /* of them, those that multiply e4m3 */
     struct vx_batching batching;
 };
 
@@ -95,6 +96,7 @@ struct vx_signature {
 struct vx_model_source {
     const char *directory;
     i32 version;
+    bool leave_fp8; /* load it as if no layer were in FP8, to compare */
 };
 
 struct vx_model;

@@ -3,6 +3,7 @@
 #include "server/tools.h"
 
 #include "engine/base/process/alloc.h"
+#include "engine/base/process/log.h"
 #include "engine/base/process/print.h"
 #include "engine/base/text/typed.h"
 #include "engine/engine.h"
@@ -11,6 +12,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A line of the table has under 100 characters; this holds VX_LAYERS_MAX of them. */
 #define DESCRIPTION_BYTES (128 * VX_LAYERS_MAX)
@@ -21,6 +23,8 @@ static const char check_usage[] =
     "Reads MODEL_DIRECTORY/network.json and MODEL_DIRECTORY/VERSION/weights.safetensors\n"
     "as the server would, and prints inputs, layers with the layout of their weights,\n"
     "outputs, limits, and notes: things that load but may not be what was trained.\n"
+    "A model with layers in FP8 is run on its own data, with and without FP8, and must\n"
+    "stay within its own bound (fp8.nmse_max of network.json).\n"
     "Without VERSION it checks every version, the lowest first. Exit code 1: a version\n"
     "cannot be served; the reason is printed.\n"
     "\n" VX_TOOL_COORDS;
@@ -60,17 +64,20 @@ static bool check_find_versions(const char *path, struct check_versions *version
  * "" or, if other versions are checked, too, what follows the directory in the error. */
 static int check_version(const char *path, i32 version, const char *also)
 {
-    struct vx_model_source source = {path, version};
+    struct vx_model_source source = {.directory = path, .version = version};
     struct vx_signature signature;
     struct vx_why why = {""};
     char *text = vx_alloc(DESCRIPTION_BYTES);
     if (!text) return 1;
     vx_status st = vx_model_describe(&source, &why, &signature, text, DESCRIPTION_BYTES);
+    if (!st.fault) vx_print("%s", text);
+    if (!st.fault && signature.fp8_layers) {
+        st = vx_engine_check_fp8(&source, &why, text, DESCRIPTION_BYTES);
+        vx_print("%s", text);
+    }
     if (st.fault)
         vx_print_error("voxeld check %s%s: %s: %s\n", path, also,
                        vx_code_name(vx_status_code(st)), vx_status_text(st, &why));
-    else
-        vx_print("%s", text);
     vx_free(text);
     return st.fault ? 1 : 0;
 }
@@ -118,6 +125,8 @@ int vx_tool_check(int count, char **arguments)
                                                 : "more");
         return 2;
     }
+    vx_log_init(&(struct vx_log_options){.level = VX_LOG_WARN, .fd = STDERR_FILENO},
+                "check");
     if (count == 1) return check_all(arguments[0]);
     i32 version = (i32)vx_repository_version(arguments[1]);
     if (version) return check_version(arguments[0], version, "");

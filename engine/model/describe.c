@@ -3,6 +3,7 @@
 
 #include "engine/base/text/sentence.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ static void axes_add(struct vx_page *page, const char *word, const i32 axes[3], 
         vx_page_add(page, " %s %dx%dx%d", word, axes[0], axes[1], axes[2]);
 }
 
-/* "3x3x3", "3x3x3 stride 2x2x2 padding 1x1x1", "eps 1e-05" for norms, else "". */
+/* "3x3x3", "3x3x3 stride 2x2x2 padding 1x1x1", "3x3x3 fp8 2^-3", "eps 1e-05" for norms,
+ * else "". */
 static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
 {
     struct vx_page page = {out, bytes, 0};
@@ -44,6 +46,7 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
     bool conv = vx_op_is_conv(layer->op);
     if (layer->groups > 1 && (conv || layer->op == VX_OP_GROUP_NORM))
         vx_page_add(&page, " groups %d", layer->groups);
+    if (layer->fp8_scale > 0) vx_page_add(&page, " fp8 2^%d", ilogbf(layer->fp8_scale));
 }
 
 /* Columns that are as wide as their widest text. */
@@ -259,9 +262,12 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         (long long)signature->weights_bytes, (long long)model->plan->channels[0] * 4,
         network->sets_count > 1 ? " of set 0" : "");
     if (network->sets_count > 1) page_sets(page, model->plan);
-    vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU\n",
+    vx_page_add(page, "computed in f32 on the CPU, in %s on a GPU%s\n",
                 network->precision ? vx_precision_name(network->precision)
-                                   : "the type of the weights (precision auto)");
+                                   : "the type of the weights (precision auto)",
+                network->fp8.layers_count
+                    ? "; layers with fp8 multiply e4m3, scaled by this power of two"
+                    : "");
     page_batching(page, model);
 }
 

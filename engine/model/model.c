@@ -98,6 +98,7 @@ static void model_sign(struct vx_model *model)
         sign_coords(model, features + c, &network->coords[c]);
     signature->weights_bytes = vx_weights_bytes(model->graph);
     signature->layers_count = network->layers_count;
+    signature->fp8_layers = network->fp8.layers_count;
 }
 
 /* The type in which a GPU multiplies, by the types of the weights: TF32 if mixed. */
@@ -131,6 +132,19 @@ static enum vx_number model_number(const struct vx_model *model)
     return VX_NUMBER_F32;
 }
 
+/* What is not rounded to e4m3 is stored in the network's type, in 16 bits. */
+static vx_status check_fp8(const struct vx_model *model, struct vx_why *why)
+{
+    const struct vx_network *network = model->network;
+    VX_ENSURE_WHY(
+        !network->fp8.layers_count || model_number(model) != VX_NUMBER_TF32, why,
+        INVALID_ARGUMENT, "FP8 needs 16-bit numbers beside it",
+        "%s: \"precision\": expected \"fp16\" or \"bf16\" with layers that have "
+        "\"fp8_scale\", got \"auto\", which is tf32 for these weights",
+        network->label);
+    return VX_OK;
+}
+
 /* When there is no network.json, adds a hint: the person may have named the repository or
  * a file. */
 static vx_status model_read_network(struct vx_model *model, const struct paths *paths,
@@ -160,7 +174,8 @@ static vx_status model_open_weights(struct vx_model *model, const struct paths *
 }
 
 static vx_status model_read(struct vx_model *model, const struct paths *paths,
-                            i32 version, bool gpu, struct vx_why *why)
+                            const struct vx_model_source *source, bool gpu,
+                            struct vx_why *why)
 {
     const struct vx_fuse_options fuse = {.fold_norms = true,
                                          .fuse_activations = true,
@@ -172,9 +187,11 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     VX_ENSURE(model->block, RESOURCE_EXHAUSTED, "no memory to read a model");
     vx_arena_init(&arena, model->block, ARENA_BYTES);
     VX_TRY(model_read_network(model, paths, &arena, why));
+    if (source->leave_fp8) vx_network_leave_fp8(model->network);
     VX_TRY(vx_fuse_build(model->network, &fuse, &arena, &model->graph));
-    VX_TRY(model_open_weights(model, paths, version, why));
+    VX_TRY(model_open_weights(model, paths, source->version, why));
     VX_TRY(vx_weights_check(model->network, model->file, why));
+    VX_TRY(check_fp8(model, why));
     model->number = gpu ? model_number(model) : VX_NUMBER_F32;
     struct vx_plan_options plan = vx_plan_cpu;
     if (gpu) plan = vx_plan_gpu(vx_number_bytes(model->number));
@@ -193,7 +210,7 @@ vx_status vx_model_begin(const struct vx_model_source *source, bool gpu,
     struct vx_model *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for a model");
     made->magic = VX_MODEL_MAGIC;
-    vx_status status = model_read(made, &paths, source->version, gpu, why);
+    vx_status status = model_read(made, &paths, source, gpu, why);
     if (status.fault)
         vx_model_close(&made);
     else

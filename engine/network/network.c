@@ -7,6 +7,7 @@
 #include "engine/base/process/check.h"
 #include "engine/base/text/sentence.h"
 #include "engine/network/network_batching.h"
+#include "engine/network/network_fp8.h"
 #include "engine/network/network_layers.h"
 #include "engine/network/network_outputs.h"
 
@@ -182,7 +183,7 @@ static vx_status parse_parts(struct vx_network *network, const struct vx_json *r
     VX_TRY(vx_network_check_keys(root,
                                  WORDS("format", "description", "inputs", "layers",
                                        "outputs", "limits", "batching", "warmup",
-                                       "precision"),
+                                       "precision", "fp8"),
                                  why));
     const struct vx_json *description = vx_json_find(root, "description");
     network->description = "";
@@ -195,6 +196,7 @@ static vx_status parse_parts(struct vx_network *network, const struct vx_json *r
     VX_TRY(check_all_used(network, why));
     VX_TRY(vx_network_parse_limits(network, root, why));
     VX_TRY(parse_precision(network, root, why));
+    VX_TRY(vx_network_parse_fp8(network, root, why));
     return parse_warmup(network, root, why);
 }
 

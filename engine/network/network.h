@@ -109,7 +109,7 @@ struct vx_layer {
     enum vx_layout layout;  /* convolutions */
     bool layout_said;       /* network.json sets it */
     bool bias;              /* convolutions, LINEAR: has a bias tensor */
-    f32 fp8_scale;          /* convolutions of one group: of their input as e4m3; 0 = not */
+    f32 fp8_scale;          /* convolutions: of their input as e4m3; 0 = not FP8 */
     enum vx_pool_mode mode; /* GLOBAL_POOL */
     bool trilinear;         /* DEVOXELIZE: else nearest */
     i32 shape[3];           /* TO_DENSE */
@@ -138,6 +138,13 @@ enum vx_precision {
 };
 const char *vx_precision_name(enum vx_precision precision); /* "fp16" */
 
+/* The layers that multiply e4m3 (fp8_scale), and the error that they may make. */
+struct vx_network_fp8 {
+    i32 layers_count;         /* 0 = the rest is empty */
+    char data[VX_NAME_BYTES]; /* a file beside network.json: coords and feats, in .npz */
+    f64 nmse_max;             /* of each output, on the data */
+};
+
 struct vx_network_output {
     char name[VX_NAME_BYTES];
     i32 layer;
@@ -165,6 +172,7 @@ struct vx_network {
     struct vx_network_coords coords[VX_NETWORK_OUTPUTS_MAX]; /* of sets with outputs */
     i32 coords_count;
     enum vx_precision precision;
+    struct vx_network_fp8 fp8;
     bool voxels_max_said; /* the file sets limits.voxels_max */
     i64 voxels_max;
     struct vx_batching batching;
@@ -185,6 +193,9 @@ struct vx_network_text {
 VX_MUST_USE vx_status vx_network_parse(const struct vx_network_text *source,
                                        struct vx_arena *arena, struct vx_why *why,
                                        const struct vx_network **network);
+
+/* From here on no layer rounds to e4m3; network->fp8 stays, so that both can be compared. */
+void vx_network_leave_fp8(const struct vx_network *network);
 
 /* The rows that a layer reads in place of its own row.  False: none, it reads the row that
  * it writes.  Of VOXELIZE: the row of the result to which each row of its input goes. */

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/text/sentence.h"
+#include "engine/network/network_fp8.h"
 #include "engine/network/op_hint.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ static const char *const key_names[] = {
     "name",      "op",     "input",   "inputs", "channels", "kernel", "dilation",
     "bias",      "layout", "tensors", "affine", "eps",      "stride", "padding",
     "rule",      "of",     "onto",    "groups", "slope",    "scale",  "shift",
-    "occupancy", "keep",   "top",     "mode",   "shape",    "fold"};
+    "occupancy", "keep",   "top",     "mode",   "shape",    "fold",   "fp8_scale"};
 
 static const struct op_row {
     i32 inputs_min, inputs_max;
@@ -186,6 +187,7 @@ static const char *key_elsewhere(enum vx_op op, u32 key)
         return "; a convolution with a stride is sparse_conv";
     if ((op == VX_OP_INVERSE_CONV || op == VX_OP_UNPOOL) && key & KEYS_WINDOW)
         return "; it follows from the layer that \"of\" names";
+    if (key & KEY_FP8_SCALE) return "; only convolutions are computed in FP8";
     return "";
 }
 
@@ -464,6 +466,7 @@ static vx_status layer_parse(struct vx_layer_reader *reader, const struct vx_jso
     VX_TRY(layer_keys(reader, object, layer));
     VX_TRY(layer_inputs(reader, object, layer));
     VX_TRY(layer_attributes(reader, object, layer));
+    VX_TRY(vx_layer_parse_fp8(reader, object, layer));
     VX_TRY(layer_shape(reader, layer));
     VX_TRY(vx_layer_settle_set(reader, layer));
     return layer->op == VX_OP_TO_DENSE ? vx_layer_settle_dense(reader, layer) : VX_OK;

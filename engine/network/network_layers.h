@@ -45,10 +45,12 @@ enum vx_layer_key {
     KEY_MODE = 1 << 24,
     KEY_SHAPE = 1 << 25,
     KEY_FOLD = 1 << 26,
+    KEY_FP8_SCALE = 1 << 27,
 };
 #define KEYS_COMMON (KEY_NAME | KEY_OP | KEY_INPUT | KEY_INPUTS)
 #define KEYS_WINDOW (KEY_KERNEL | KEY_STRIDE | KEY_PADDING | KEY_DILATION | KEY_RULE)
-#define KEYS_CONV   (KEY_CHANNELS | KEY_GROUPS | KEY_BIAS | KEY_LAYOUT | KEY_TENSORS)
+#define KEYS_CONV                                                                        \
+    (KEY_CHANNELS | KEY_GROUPS | KEY_BIAS | KEY_LAYOUT | KEY_TENSORS | KEY_FP8_SCALE)
 
 /* State while layers are read. */
 struct vx_layer_reader {

@@ -25,9 +25,9 @@
 #include "engine/base/limits.h"
 #include "engine/base/types.h"
 
-/* One for each layer, one for the features, and on a GPU the features and outputs in the
- * request's types. */
-#define VX_MEMORY_TENSORS_MAX (VX_LAYERS_MAX + 2 + VX_OUTPUTS_MAX)
+/* Two for each layer, its result and its input rounded to e4m3, one for the features, and on
+ * a GPU the features and outputs in the request's types. */
+#define VX_MEMORY_TENSORS_MAX (2 * VX_LAYERS_MAX + 2 + VX_OUTPUTS_MAX)
 
 struct vx_memory_tensor {
     i32 channels;    /* of 4 bytes */

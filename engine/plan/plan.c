@@ -12,8 +12,11 @@
 /* Voxels of a request for which the sizes of maps are compared. */
 #define SORTED_VOXELS (1 << 20)
 
-const struct vx_plan_options vx_plan_cpu = {
-    .rows_unit = 16, .channels_unit = 1, .element_bytes = 4, .parts = VX_PLAN_PARTS_CPU};
+const struct vx_plan_options vx_plan_cpu = {.rows_unit = 16,
+                                            .channels_unit = 1,
+                                            .element_bytes = 4,
+                                            .rounded_bytes = 4,
+                                            .parts = VX_PLAN_PARTS_CPU};
 
 struct vx_plan_options vx_plan_gpu(i32 element_bytes)
 {
@@ -58,6 +61,20 @@ static void plan_sort_maps(struct vx_plan *plan)
     }
 }
 
+/* The tensor into which the input of a layer in FP8 is rounded. */
+static void plan_rounded(struct vx_plan *plan, i32 index)
+{
+    struct vx_launch *launch = &plan->launches[index];
+    const i32 from = launch->inputs[0];
+    size_t channels = vx_round_up((size_t)vx_plan_channels(plan, from),
+                                  (size_t)plan->options.channels_unit);
+    size_t bytes = channels * (size_t)plan->options.rounded_bytes;
+    launch->rounded = plan->tensors_count++;
+    plan->tensors[launch->rounded] =
+        (struct vx_memory_tensor){(i32)(vx_round_up(bytes, 4) / 4), index, index, 0};
+    plan->tensor_sets[launch->rounded] = plan->tensor_sets[from];
+}
+
 static void plan_launch(struct vx_plan *plan, i32 index)
 {
     const struct vx_network *network = plan->graph->network;
@@ -76,6 +93,8 @@ static void plan_launch(struct vx_plan *plan, i32 index)
         launch->inputs[i] = node->inputs[i] == VX_LAYER_FEATS ? 0 : node->inputs[i] + 1;
         plan->tensors[launch->inputs[i]].last = index;
     }
+    if (node->layer->fp8_scale > 0 && plan->options.rounded_bytes)
+        plan_rounded(plan, index);
     if (vx_layer_map(network, node->gather ? node->gather : node->layer, &key))
         launch->map = plan_map(plan, &key);
     else if (vx_op_is_conv(launch->op))
@@ -192,6 +211,7 @@ vx_status vx_plan_build(const struct vx_graph *graph,
 {
     size_t nodes = (size_t)graph->nodes_count, maps = maps_max(graph);
     size_t staged = options->staged ? 1 + (size_t)graph->network->outputs_count : 0;
+    size_t tensors = nodes + 1 + staged + (size_t)graph->network->fp8.layers_count;
     struct vx_plan *made = vx_arena_take(arena, sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "the memory for a plan is full");
     made->graph = graph;
@@ -201,12 +221,11 @@ vx_status vx_plan_build(const struct vx_graph *graph,
     made->launches_count = graph->nodes_count;
     made->tensors_count = graph->nodes_count + 1;
     made->launches = vx_arena_take_array(arena, nodes, sizeof *made->launches);
-    made->tensors = vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensors);
-    made->tensor_sets =
-        vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->tensor_sets);
+    made->tensors = vx_arena_take_array(arena, tensors, sizeof *made->tensors);
+    made->tensor_sets = vx_arena_take_array(arena, tensors, sizeof *made->tensor_sets);
     made->maps = vx_arena_take_array(arena, maps, sizeof *made->maps);
     made->maps_by_size = vx_arena_take_array(arena, maps, sizeof *made->maps_by_size);
-    made->parts = vx_arena_take_array(arena, nodes + 1 + staged, sizeof *made->parts);
+    made->parts = vx_arena_take_array(arena, tensors, sizeof *made->parts);
     bool good = made->launches && made->tensors && made->tensor_sets && made->maps &&
                 made->maps_by_size && made->parts;
     VX_ENSURE(good, RESOURCE_EXHAUSTED, "the memory for a plan is full");

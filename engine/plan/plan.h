@@ -14,7 +14,8 @@
  *   vx_plan_tensor_offset(plan, tensor, rows)            (rows of each set)
  *
  * Tensor 0 is the features in the type of the computation; tensor i + 1 is the result of
- * node i.  A staged plan, for a device with its own memory, has more tensors: the
+ * node i.  The input of a layer in FP8 is rounded into a tensor of its own, which lives for
+ * that launch alone (`rounded`).  A staged plan, for a device with its own memory, has more tensors: the
  * features and the outputs in the request's types.  They are alive only before the first
  * launch and after the last one, so they mostly share memory with others.
  *
@@ -32,7 +33,7 @@
 #include "engine/map_key.h"
 #include "engine/plan/memory.h"
 
-/* VX_LAYERS_MAX launches, tensors and maps of 64 bytes each at most. */
+/* VX_LAYERS_MAX launches and maps of 64 bytes each at most, and twice as many tensors. */
 #define VX_PLAN_ARENA_BYTES (256 << 10)
 
 /* Which launches write and read rows that are parts of others: place.h. */
@@ -43,7 +44,10 @@ struct vx_plan_options {
     i32 rows_unit;     /* rows are padded to a multiple of it, which aligns the tensors */
     i32 channels_unit; /* channels are padded to a multiple of it; both powers of two */
     i32 element_bytes; /* 4 or 2 */
-    bool staged;       /* also the features and outputs in the request's types */
+    /* Of an element of an input that is rounded to e4m3 into a tensor of its own, before the
+     * launch; 0 = no such tensors. */
+    i32 rounded_bytes;
+    bool staged; /* also the features and outputs in the request's types */
     enum vx_plan_parts parts;
 };
 /* f32, channels not padded, every tensor aligned to 64 bytes, inputs of a concat in its rows,
@@ -64,6 +68,7 @@ struct vx_launch {
     i32 set;   /* of the result */
     i32 inputs[VX_LAYER_INPUTS_MAX]; /* indices of tensors */
     i32 output;                      /* index of a tensor */
+    i32 rounded; /* index of the tensor for its input in e4m3, as wide as that; 0 = none */
 };
 /* True for a matrix product over all channels: a linear layer, or a convolution that is not in
  * groups. */

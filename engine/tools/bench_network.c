@@ -362,7 +362,8 @@ static vx_status network_all(struct network *network, struct vx_why *why)
 static vx_status network_run(struct network *network, struct vx_why *why)
 {
     const struct vx_bench_network *wanted = network->wanted;
-    struct vx_model_source source = {wanted->model, wanted->version};
+    struct vx_model_source source = {.directory = wanted->model,
+                                     .version = wanted->version};
     struct vx_engine_options options = {.kind = wanted->kind,
                                         .gpu = &wanted->gpu,
                                         .device_bytes = wanted->device_bytes,

@@ -123,7 +123,8 @@ static vx_status want_all(struct compile *compile)
 static vx_status want_picked(struct compile *compile, const struct vx_tune_table *table,
                              struct vx_why *why)
 {
-    const struct vx_model_source source = {compile->model, (i32)compile->version};
+    const struct vx_model_source source = {.directory = compile->model,
+                                           .version = (i32)compile->version};
     struct vx_pick pick;
     struct vx_gpu_wanted *wanted = vx_alloc_zero(sizeof *wanted);
     VX_ENSURE(wanted, RESOURCE_EXHAUSTED, "no memory for a list of kernels");

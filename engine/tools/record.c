@@ -230,7 +230,8 @@ static vx_status find_version(struct tool *tool, struct vx_why *why)
         tool->version = version_highest(tool->directory);
         if (!tool->version) tool->version = 1;
     }
-    const struct vx_model_source source = {tool->directory, tool->version};
+    const struct vx_model_source source = {.directory = tool->directory,
+                                           .version = tool->version};
     VX_TRY(
         vx_model_begin(&source, tool->options.kind != VX_DEVICE_CPU, why, &tool->model));
     snprintf(path, sizeof path, "%s/%d", tool->directory, tool->version);
@@ -288,51 +289,13 @@ static vx_status open_model(struct tool *tool, struct vx_why *why)
 
 /* --- the example --- */
 
-static vx_status example_coords(struct vx_npz_array *array, struct vx_why *why)
-{
-    VX_ENSURE_WHY(array->rank == 2 && array->shape[1] == 4 && array->kind == 'i' &&
-                      array->size >= 4,
-                  why, INVALID_ARGUMENT, "coords of an example have another shape",
-                  "--example: expected coords int32 [N, 4], got %c%d of %d dimensions",
-                  array->kind, array->size, array->rank);
-    if (array->size == 4) return VX_OK;
-    const i64 *wide = array->data;
-    i32 *narrow = array->data;
-    for (i64 i = 0; i < 4 * array->shape[0]; i++) {
-        i64 value = wide[i];
-        VX_ENSURE_WHY(value >= INT32_MIN && value <= INT32_MAX, why, INVALID_ARGUMENT,
-                      "a coordinate is too large",
-                      "--example: row %lld of coords has %lld", (long long)(i / 4),
-                      (long long)value);
-        memcpy(&narrow[i], &(i32){(i32)value}, sizeof *narrow);
-    }
-    array->size = 4;
-    return VX_OK;
-}
-
-static vx_status example_feats(struct tool *tool, struct vx_why *why)
-{
-    struct vx_npz_array *array = &tool->record.feats;
-    const i64 rows = tool->record.coords.shape[0];
-    const i32 channels = tool->model->network->feats_channels;
-    VX_ENSURE_WHY(
-        array->rank == 2 && array->shape[0] == rows && array->shape[1] == channels &&
-            array->kind == 'f' && array->size == 4,
-        why, INVALID_ARGUMENT, "feats of an example have another shape",
-        "--example: expected feats float32 [%lld, %d], got %c%d [%lld, %lld]%s",
-        (long long)rows, channels, array->kind, array->size, (long long)array->shape[0],
-        (long long)array->shape[1], array->rank == 2 ? "" : ", with other dimensions");
-    return VX_OK;
-}
-
 static vx_status read_example(struct tool *tool, struct vx_why *why)
 {
     struct vx_record *record = &tool->record;
-    VX_TRY(vx_npz_read(tool->flags.example, "coords", why, &record->coords));
-    VX_TRY(example_coords(&record->coords, why));
-    VX_TRY(vx_npz_read(tool->flags.example, "feats", why, &record->feats));
-    VX_TRY(example_feats(tool, why));
-    record->source.voxels = record->coords.shape[0];
+    const struct vx_example_file file = {tool->flags.example, "--example",
+                                         tool->model->network->feats_channels};
+    VX_TRY(vx_example_read(&file, why, &record->example));
+    record->source.voxels = record->example.coords.shape[0];
     return VX_OK;
 }
 
@@ -342,10 +305,10 @@ static vx_status record_all(struct tool *tool, struct vx_why *why)
 {
     struct vx_record *record = &tool->record;
     const i32 runs = record->plan.runs_count;
-    record->coords.place = 0;
-    record->feats.place = 1;
-    VX_TRY(vx_npz_add(record->npz, &record->coords, why));
-    VX_TRY(vx_npz_add(record->npz, &record->feats, why));
+    record->example.coords.place = 0;
+    record->example.feats.place = 1;
+    VX_TRY(vx_npz_add(record->npz, &record->example.coords, why));
+    VX_TRY(vx_npz_add(record->npz, &record->example.feats, why));
     for (i32 run = 0; run < runs; run++) {
         VX_TRY(vx_record_run(record, run, why));
         vx_tool_progress("recording", run + 1, runs + 1);
@@ -382,8 +345,7 @@ static void close_all(struct tool *tool)
     vx_record_work_remove(record);
     vx_npz_drop(&record->npz);
     vx_free(record->page.text);
-    vx_free(record->coords.data);
-    vx_free(record->feats.data);
+    vx_example_close(&record->example);
     vx_free(tool->block);
     vx_model_close(&tool->model);
 }

@@ -15,8 +15,7 @@
 #ifndef VX_ENGINE_TOOLS_RECORD_H
 #define VX_ENGINE_TOOLS_RECORD_H
 
-#include "engine/engine.h"
-#include "engine/tools/npz.h"
+#include "engine/tools/example.h"
 #include "engine/tools/record_network.h"
 
 #define VX_RECORD_PATH_BYTES 4096
@@ -24,7 +23,7 @@
 struct vx_record {
     struct vx_record_source source;
     struct vx_record_plan plan;
-    struct vx_npz_array coords, feats; /* int32 [N, 4], float32 [N, C] */
+    struct vx_example example;
     struct vx_npz *npz;
     struct vx_engine *engine;
     char work[64]; /* a folder of ours, in place of the model's; "" = not made yet */

@@ -148,6 +148,19 @@ static void put_layers(const struct vx_record_source *source, const bool *keep,
     }
 }
 
+/* A network has "fp8" only with a layer in FP8. */
+static void put_fp8(const struct vx_record_source *source, const bool *keep,
+                    struct vx_page *page)
+{
+    const struct vx_network *network = source->network;
+    bool any = false;
+    for (i32 i = 0; i < network->layers_count; i++)
+        any = any || (keep[i] && network->layers[i].fp8_scale > 0);
+    if (!any) return;
+    vx_page_add(page, ",\"fp8\":");
+    put_value(page, vx_json_find(source->root, "fp8"));
+}
+
 /* limits.sets names a layer on each set, which may not be one of this run. */
 static void put_limits(const struct vx_record_source *source, const bool *keep,
                        struct vx_page *page)
@@ -193,6 +206,7 @@ vx_status vx_record_text(const struct vx_record_source *source,
         put_outputs(network, plan, run, page);
         vx_page_add(page, "]");
     }
+    put_fp8(source, keep, page);
     vx_page_add(page, ",");
     put_limits(source, keep, page);
     vx_page_add(page, "}");

@@ -4,7 +4,6 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "kernels/13_elementwise.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -61,88 +60,7 @@ static vx_status network_write(struct vx_record *record, i32 run, struct vx_why 
     return VX_OK;
 }
 
-/* --- the request --- */
-
-struct request {
-    struct vx_item item;
-    void *outputs[VX_OUTPUTS_MAX];
-    i64 rows[VX_OUTPUTS_MAX];
-};
-
-static size_t output_bytes(const struct vx_output *output, i64 rows)
-{
-    return (size_t)rows * (size_t)output->channels * vx_dtype_bytes(output->dtype);
-}
-
-static vx_status output_make(const struct vx_output *output, i64 rows, i32 o,
-                             struct request *request)
-{
-    request->rows[o] = rows;
-    request->outputs[o] = vx_alloc_aligned(output_bytes(output, rows) + 1);
-    VX_ENSURE(request->outputs[o], RESOURCE_EXHAUSTED, "no memory for a layer's result");
-    request->item.outputs[o] = request->outputs[o];
-    return VX_OK;
-}
-
-static vx_status request_make(const struct vx_record *record,
-                              const struct vx_signature *signature,
-                              struct request *request)
-{
-    const i64 voxels = record->coords.shape[0];
-    request->item = (struct vx_item){.coords = record->coords.data,
-                                     .coords_columns = 4,
-                                     .voxels = voxels,
-                                     .feats = record->feats.data,
-                                     .feats_dtype = VX_DTYPE_F32};
-    for (i32 o = 0; o < signature->outputs_count; o++)
-        if (signature->outputs[o].set)
-            request->item.asks |= 1u << o;
-        else
-            VX_TRY(output_make(&signature->outputs[o], voxels, o, request));
-    return VX_OK;
-}
-
-/* Gives the outputs on other sets their memory when the engine says how large they are. */
-static vx_status request_run(const struct vx_record *record, struct vx_model *model,
-                             struct request *request)
-{
-    struct vx_item *item = &request->item;
-    struct vx_batch batch = {.items = item, .items_count = 1};
-    const struct vx_signature *signature = vx_model_signature(model);
-    struct vx_asked asked;
-    vx_engine_submit(record->engine, model, &batch);
-    while (!vx_engine_collect(record->engine, true)) {
-        if (!vx_engine_asked(record->engine, &asked)) continue;
-        for (i32 o = 0; o < signature->outputs_count && !item->status.fault; o++)
-            if (item->asks >> o & 1)
-                item->status =
-                    output_make(&signature->outputs[o], item->rows[o], o, request);
-        vx_engine_place(record->engine, &batch, 0);
-    }
-    return item->status;
-}
-
-/* --- its arrays --- */
-
-/* 16-bit floats become float32, which holds each of them: NumPy knows no bfloat16. */
-static vx_status output_widen(const struct vx_output *output, i32 o,
-                              struct request *request)
-{
-    const i64 count = request->rows[o] * output->channels;
-    if (output->dtype != VX_DTYPE_F16 && output->dtype != VX_DTYPE_BF16) return VX_OK;
-    f32 *wide = vx_alloc_aligned((size_t)count * sizeof *wide + 1);
-    VX_ENSURE(wide, RESOURCE_EXHAUSTED, "no memory for an output");
-    if (count)
-        vx_convert_ref(&(struct vx_convert_args){
-            .count = count,
-            .from_type = output->dtype == VX_DTYPE_F16 ? VX_NUMBER_F16 : VX_NUMBER_BF16,
-            .from = request->outputs[o],
-            .to_type = VX_NUMBER_F32,
-            .to = wide});
-    vx_free(request->outputs[o]);
-    request->outputs[o] = wide;
-    return VX_OK;
-}
+/* --- the arrays --- */
 
 /* Writes output `o` of the run as PREFIX + NAME. */
 struct placed {
@@ -151,21 +69,21 @@ struct placed {
 };
 static vx_status output_write(struct vx_record *record,
                               const struct vx_signature *signature, i32 o,
-                              const struct placed *as, struct request *request)
+                              const struct placed *as, struct vx_answer *answer)
 {
     const struct vx_output *output = &signature->outputs[o];
     struct vx_npz_array array = {
         .size = 4, .kind = output->dtype == VX_DTYPE_I32 ? 'i' : 'f', .place = as->place};
-    VX_TRY(output_widen(output, o, request));
+    VX_TRY(vx_answer_widen(output, o, answer));
     snprintf(array.name, sizeof array.name, "%s%s", as->prefix, as->name);
-    array.rank = vx_output_shape(output, request->rows[o], array.shape);
-    array.data = request->outputs[o];
-    return vx_npz_add(record->npz, &array, &request->item.why);
+    array.rank = vx_output_shape(output, answer->rows[o], array.shape);
+    array.data = answer->outputs[o];
+    return vx_npz_add(record->npz, &array, &answer->item.why);
 }
 
 static vx_status layers_write(struct vx_record *record, i32 run,
                               const struct vx_signature *signature,
-                              struct request *request)
+                              struct vx_answer *answer)
 {
     const struct vx_network *network = record->source.network;
     for (i32 i = 0; i < network->layers_count; i++) {
@@ -174,10 +92,10 @@ static vx_status layers_write(struct vx_record *record, i32 run,
         if (record->plan.run[i] != run) continue;
         const i32 coords = signature->outputs[o].coords;
         VX_TRY(output_write(record, signature, o,
-                            &(struct placed){"layer.", name, 2 + 2 * i}, request));
+                            &(struct placed){"layer.", name, 2 + 2 * i}, answer));
         if (coords >= 0)
             VX_TRY(output_write(record, signature, coords,
-                                &(struct placed){"at.", name, 3 + 2 * i}, request));
+                                &(struct placed){"at.", name, 3 + 2 * i}, answer));
     }
     return VX_OK;
 }
@@ -195,7 +113,7 @@ static i32 layer_named(const struct vx_record *record, const char *name)
  * then at.out.NAME says where its rows are. */
 static vx_status coords_write(struct vx_record *record,
                               const struct vx_signature *signature, i32 o,
-                              struct request *request)
+                              struct vx_answer *answer)
 {
     const struct vx_network *network = record->source.network;
     const struct vx_output *output = &signature->outputs[o];
@@ -207,54 +125,53 @@ static vx_status coords_write(struct vx_record *record,
     if (!alone && layer->set == network->layers[network->outputs[o].layer].set)
         return VX_OK; /* the layer's at.NAME, or none */
     const struct placed as = {alone ? "at." : "at.out.", output->name, place};
-    if (output->set) return output_write(record, signature, output->coords, &as, request);
+    if (output->set) return output_write(record, signature, output->coords, &as, answer);
     if (alone) return VX_OK;
-    struct vx_npz_array array = record->coords;
+    struct vx_npz_array array = record->example.coords;
     array.place = place;
     snprintf(array.name, sizeof array.name, "%s%s", as.prefix, as.name);
-    return vx_npz_add(record->npz, &array, &request->item.why);
+    return vx_npz_add(record->npz, &array, &answer->item.why);
 }
 
 static vx_status outputs_write(struct vx_record *record,
                                const struct vx_signature *signature,
-                               struct request *request)
+                               struct vx_answer *answer)
 {
     const struct vx_network *network = record->source.network;
     for (i32 o = 0; o < network->outputs_count; o++) {
         const struct placed as = {"out.", signature->outputs[o].name,
                                   2 + 2 * (network->layers_count + o)};
-        VX_TRY(output_write(record, signature, o, &as, request));
-        VX_TRY(coords_write(record, signature, o, request));
+        VX_TRY(output_write(record, signature, o, &as, answer));
+        VX_TRY(coords_write(record, signature, o, answer));
     }
     return VX_OK;
 }
 
 static vx_status run_loaded(struct vx_record *record, i32 run, struct vx_model *model,
-                            struct request *request)
+                            struct vx_answer *answer)
 {
     const struct vx_signature *signature = vx_model_signature(model);
-    VX_TRY(vx_engine_warm(record->engine, model, &request->item.why));
-    VX_TRY(request_make(record, signature, request));
-    VX_TRY(request_run(record, model, request));
-    if (run == VX_RECORD_OUTPUTS) return outputs_write(record, signature, request);
-    return layers_write(record, run, signature, request);
+    VX_TRY(vx_engine_warm(record->engine, model, &answer->item.why));
+    VX_TRY(vx_example_run(record->engine, model, &record->example, answer));
+    if (run == VX_RECORD_OUTPUTS) return outputs_write(record, signature, answer);
+    return layers_write(record, run, signature, answer);
 }
 
 vx_status vx_record_run(struct vx_record *record, i32 run, struct vx_why *why)
 {
     struct vx_model *model;
     VX_TRY(network_write(record, run, why));
-    const struct vx_model_source source = {record->work, 1};
+    const struct vx_model_source source = {.directory = record->work, .version = 1};
     VX_TRY(vx_engine_load(record->engine, &source, NULL, why, &model));
-    struct request *request = vx_alloc_zero(sizeof *request);
+    struct vx_answer *answer = vx_alloc_zero(sizeof *answer);
     vx_status status = VX_OK;
-    if (request) {
-        status = run_loaded(record, run, model, request);
-        if (status.fault) *why = request->item.why;
-        for (i32 o = 0; o < VX_OUTPUTS_MAX; o++) vx_free(request->outputs[o]);
+    if (answer) {
+        status = run_loaded(record, run, model, answer);
+        if (status.fault) *why = answer->item.why;
+        vx_answer_close(answer);
     }
     vx_engine_unload(record->engine, &model);
-    VX_ENSURE(request, RESOURCE_EXHAUSTED, "no memory for a request");
-    vx_free(request);
+    VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no memory for a request");
+    vx_free(answer);
     return status;
 }

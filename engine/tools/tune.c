@@ -215,7 +215,8 @@ static vx_status add_launches(struct tune *tune, const struct vx_model *model)
 
 static vx_status add_model(struct tune *tune, struct vx_why *why)
 {
-    const struct vx_model_source source = {tune->model, (i32)tune->version};
+    const struct vx_model_source source = {.directory = tune->model,
+                                           .version = (i32)tune->version};
     struct vx_model *model;
     VX_TRY(vx_model_begin(&source, true, why, &model));
     vx_status status = add_launches(tune, model);

@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 #include "engine/base/text/sentence.h"
 #include "engine/weights/layout.h"
+#include "kernels/e4m3.h"
 
 #include <math.h>
 #include <string.h>
@@ -172,6 +173,39 @@ static void lay_out(const struct vx_node *node, const f32 *in, const f64 *scale,
     }
 }
 
+/* Rounds a column of a weight (rows, Co) to e4m3 times the smallest scale that cuts nothing
+ * off, so that the columns of every device are the same. */
+static vx_status round_column(const struct builder *builder, const struct vx_layer *layer,
+                              f32 *column, size_t rows)
+{
+    const size_t pitch = (size_t)layer->channels;
+    f32 most = 0;
+    for (size_t r = 0; r < rows; r++) {
+        const f32 size = fabsf(column[r * pitch]);
+        VX_ENSURE_WHY(isfinite(size), builder->why, INVALID_ARGUMENT,
+                      "a weight in FP8 is not finite",
+                      "%s: tensor \"%.*s\" of layer \"%.*s\": expected finite weights "
+                      "for \"fp8_scale\", with the norm folded in, got %g",
+                      vx_safetensors_label(builder->file), VX_NAME_SHOWN,
+                      layer->tensors[VX_TENSOR_WEIGHT], VX_NAME_SHOWN / 2, layer->name,
+                      (f64)column[r * pitch]);
+        if (size > most) most = size;
+    }
+    const f32 scale = vx_e4m3_scale(most);
+    for (size_t r = 0; r < rows; r++)
+        column[r * pitch] = vx_e4m3_round(column[r * pitch] / scale) * scale;
+    return VX_OK;
+}
+
+static vx_status round_fp8(const struct builder *builder, const struct vx_layer *layer,
+                           f32 *weight)
+{
+    const size_t rows = (size_t)layer->v * (size_t)layer->channels_in;
+    for (i32 co = 0; co < layer->channels; co++)
+        VX_TRY(round_column(builder, layer, weight + co, rows));
+    return VX_OK;
+}
+
 /* `scale` and `shift`: scratch arrays of Co. */
 static vx_status build_conv(struct builder *builder, const struct vx_node *node,
                             f64 *scale, f64 *shift, struct vx_node_weights *made)
@@ -185,6 +219,7 @@ static vx_status build_conv(struct builder *builder, const struct vx_node *node,
         *bias = builder_take(builder, bias_floats);
     VX_TRY(builder_read(builder, layer, VX_TENSOR_WEIGHT, builder->scratch));
     lay_out(node, builder->scratch, scale, weight);
+    if (layer->fp8_scale > 0) VX_TRY(round_fp8(builder, layer, weight));
     memset(builder->scratch, 0, co * sizeof(f32));
     if (layer->bias)
         VX_TRY(builder_read(builder, layer, VX_TENSOR_BIAS, builder->scratch));

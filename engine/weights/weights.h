@@ -1,7 +1,8 @@
 /* weights - the weights of a network, checked and laid out for the kernels.
  *
  * The file holds tensors as PyTorch wrote them; kernels need (V, Ci, Co) and (Co) in f32,
- * with the batch norms folded in.  The check comes first and reads only shapes and types,
+ * with the batch norms folded in; those of layers in FP8 are rounded to e4m3 then, each
+ * column with a scale of its own, and stay f32.  The check comes first and reads only shapes and types,
  * so that a wrong file is refused before memory is taken.
  *
  *   VX_TRY(vx_weights_check(network, file, &why));

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Limits that clients should know but for which ModelConfig has no field. */
-#define CONFIG_LIMITS     5
+#define CONFIG_LIMITS     6
 #define CONFIG_PARAMETERS (CONFIG_LIMITS + 2 * VX_OUTPUTS_MAX)
 
 /* A ModelConfigResponse and everything it points to, taken from the arena at once. */
@@ -270,6 +270,8 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config_add_limit(answer, "batch_voxels_max", signature->batching.voxels_max);
     config_add_limit(answer, "batch_requests_max", signature->batching.requests_max);
     config_add_limit(answer, "batch_pairs_max", signature->batching.pairs_max);
+    if (signature->fp8_layers)
+        config_add_limit(answer, "fp8_layers", signature->fp8_layers);
     config_add_shape(answer, signature->shape);
     config_add_outputs(answer, signature);
     question->answer = &answer->response.base;

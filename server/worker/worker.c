@@ -83,7 +83,8 @@ static void main_log_notes(const struct vx_worker_load *load)
 
 static void main_make_model(struct vx_worker *worker, struct vx_worker_load *load)
 {
-    struct vx_model_source source = {load->message.directory, load->message.version};
+    struct vx_model_source source = {.directory = load->message.directory,
+                                     .version = load->message.version};
     struct vx_progress progress = {load_on_progress, load};
     load->why.text[0] = '\0';
     /* Checked before and after: the files read are those that the front listed. */

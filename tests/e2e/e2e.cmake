@@ -35,6 +35,7 @@ vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py SECONDS 8)
 # Not under TSan: diff has one thread, and test_record runs what `record` does on the threads of the CPU device.
 vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12 LABELS long)
 vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 LABELS words)
+vx_e2e_test(NAME e2e_fp8 FILE tests/e2e/test_fp8.py)
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_levels FILE tests/e2e/test_levels.py SECONDS 12)
 vx_e2e_test(NAME e2e_level_outputs FILE tests/e2e/test_level_outputs.py SECONDS 20)

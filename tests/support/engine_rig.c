@@ -50,7 +50,7 @@ void vx_rig_load_run(void *context)
 
 struct vx_rig_load vx_rig_load_any(const char *directory, i32 version)
 {
-    struct vx_rig_load load = {.source = {directory, version}};
+    struct vx_rig_load load = {.source = {.directory = directory, .version = version}};
     pthread_t thread;
     ck_assert(!vx_thread_open(&thread, VX_ROLE_MAIN, vx_rig_load_run, &load).fault);
     ck_assert(!pthread_join(thread, NULL));

@@ -30,6 +30,8 @@ foreach(name cpu_ops cpu_elements cpu_bits cpu_dense cpu_points cpu_strides)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/cpu_cases.c tests/support/voxels.c)
 endforeach()
+vx_unit_test(NAME test_cpu_fp8 LIBS engine m
+  SOURCES tests/support/cpu_cases.c tests/support/model_files.c tests/support/voxels.c)
 # Many cases on the same pool of threads, which TSan sees in those above.
 foreach(name cpu_sets cpu_sets_bits cpu_samples)
   vx_unit_test(NAME test_${name} LIBS engine LABELS long

@@ -1,6 +1,6 @@
 # Model files, passes, plans, and the engine as a whole.
 vx_unit_test(NAME test_json LIBS base)
-foreach(name safetensors network network_last network_limits network_outputs network_points network_sets
+foreach(name safetensors network network_fp8 network_last network_limits network_outputs network_points network_sets
     network_set_limits
     network_predicted layouts weights_check op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
@@ -9,7 +9,7 @@ endforeach()
 vx_unit_test(NAME test_place LIBS engine SOURCES tests/support/unet.c)
 vx_unit_test(NAME test_fuse_gather LIBS engine)
 vx_unit_test(NAME test_fuse_live LIBS engine)
-foreach(name engine engine_asks engine_faults engine_mixes engine_predicted engine_warm
+foreach(name engine engine_asks engine_faults engine_fp8 engine_mixes engine_predicted engine_warm
     weights_source)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/engine_rig.c tests/support/model_files.c

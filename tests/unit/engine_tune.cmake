@@ -5,8 +5,10 @@ endforeach()
 vx_unit_test(NAME test_tune_shipped LIBS engine)
 vx_unit_test(NAME test_clouds LIBS engine LABELS mixes)
 vx_unit_test(NAME test_bench_cloud LIBS engine LABELS mixes)
-vx_unit_test(NAME test_record LIBS engine
-  SOURCES tests/support/engine_rig.c tests/support/model_files.c ${vx_network_oracle})
+foreach(name record fp8_check)
+  vx_unit_test(NAME test_${name} LIBS engine
+    SOURCES tests/support/engine_rig.c tests/support/model_files.c ${vx_network_oracle})
+endforeach()
 vx_unit_test(NAME test_conv_cost LIBS engine)
 vx_fuzz_target(NAME fuzz_tune_table ROOMS engine/tune engine/gpu/fake LIBS kernels base m ${CMAKE_DL_LIBS}
   SOURCES tests/fuzz/fuzz_tune_table.c CORPUS tests/fuzz/corpus/tune_table)

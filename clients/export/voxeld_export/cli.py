@@ -25,6 +25,7 @@ compared with the source's.  The source is the live module; for a checkpoint the
   voxeld-export module train.py:net_and_example -o repository/mine
   voxeld-export onnx centerpoint.scn.onnx -o repository/centerpoint
   voxeld-export check repository/second
+  voxeld-export calibrate repository/second --data frame.npz
 """
 
 
@@ -161,6 +162,23 @@ def _check(options):
     )
 
 
+def _calibrate(options):
+    from .calibrate import calibrate
+
+    layers = options.layers.split(",") if options.layers else None
+    return _report(
+        calibrate(
+            options.folder,
+            options.data,
+            output=options.output,
+            nmse_max=options.nmse_max,
+            layers=layers,
+            precision=options.precision,
+            voxeld=options.voxeld,
+        )
+    )
+
+
 # --- their parts ---
 
 
@@ -203,6 +221,25 @@ def _parser():
     one.add_argument("folder", metavar="FOLDER", help="REPOSITORY/NAME")
     _proof_options(one)
     one.set_defaults(run=_check)
+    one = commands.add_parser("calibrate", help="FP8 for the convolutions of a model directory")
+    one.add_argument("folder", metavar="FOLDER", help="REPOSITORY/NAME")
+    one.add_argument(
+        "--data", metavar="FILE.npz", required=True, help="coords and feats; becomes fp8.npz"
+    )
+    one.add_argument(
+        "--nmse-max", type=float, help="of each output, the bound of `voxeld check` (0.02)"
+    )
+    one.add_argument(
+        "--layers",
+        metavar="NAME,NAME...",
+        help="these convolutions (those of 64 channels and more, but the first and the last)",
+    )
+    one.add_argument("--precision", choices=("fp16", "bf16"), help="sets the network's, too")
+    one.add_argument(
+        "-o", "--output", metavar="FOLDER", help="makes a copy (FOLDER itself changes)"
+    )
+    one.add_argument("--voxeld", metavar="PROGRAM", help="the server (the one in PATH)")
+    one.set_defaults(run=_calibrate)
     return parser
 
 

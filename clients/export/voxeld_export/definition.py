@@ -17,8 +17,9 @@ import ml_dtypes
 import numpy as np
 
 from . import definition_sets as sets
+from . import fp8
 from .axes import three
-from .definition_layers import OPS, inputs_of
+from .definition_layers import OPS, folded_weight, inputs_of
 from .definition_rows import CURVES, Rows
 from .definition_weights import Tensors
 from .errors import ExportError
@@ -71,6 +72,23 @@ def evaluate(folder, coords, feats, version=1, layers=None):
         outputs[output.get("name", output["layer"])] = array, at
     example = Example(coords, feats, outputs)
     return (example, kept) if layers else example
+
+
+def weights_in_fp8(folder, document, channels, version=1):
+    """{layer: (its weight [V, Ci, Co] with the norm folded in, the same in e4m3)}.
+
+    document  the directory's network.json, whose layers need not be in FP8
+    channels  {layer: channels of its input}
+    """
+    tensors = Tensors(os.path.join(folder, str(version), "weights.safetensors"))
+    network = _Network(document, tensors)
+    found = {}
+    for name, count in channels.items():
+        layer = network.layers[name]
+        window = network.window(network.layers[layer["of"]] if "of" in layer else layer)
+        weight = folded_weight(network, layer, window, count)[:, 0]
+        found[name] = weight, fp8.rounded_columns(weight)
+    return found
 
 
 class _Network:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from . import definition_sets as sets
+from . import fp8
 from .axes import three
 from .definition_rows import Rows, largest, normalised, product, taken
 from .definition_weights import Convolution, weight_of
@@ -51,15 +52,54 @@ def transposed_conv(net, layer, x):
 
 
 def _convolve(net, layer, x, on, window, upward):
-    conv = Convolution(layer, window, x.channels(), "onto" in layer)
-    weight = weight_of(conv, _tensor(net, layer, "weight"))
+    values, weight = x.values, _weight(net, layer, window, x.channels())
+    if "fp8_scale" in layer:
+        values = fp8.rounded(values.astype(np.float32), layer["fp8_scale"])
+        folded = folded_weight(net, layer, window, x.channels())
+        # What the norm behind it multiplies with is part of the numbers that are rounded.
+        weight = _divided(fp8.rounded_columns(folded), _norm_scale(net, layer))
     total = np.zeros((len(on), layer["channels"]))
     for offset, (out, read) in enumerate(net.pairs(window, upward, x.on, on)):
         if len(out):
-            total[out] += product(x.values[read], weight[offset])
+            total[out] += product(values[read], weight[offset])
     if layer.get("bias", True):
         total += _vector(net, layer, "bias", layer["channels"])
     return Rows(on, total)
+
+
+def _weight(net, layer, window, channels):
+    """[V, groups, Ci / groups, Co / groups]."""
+    conv = Convolution(layer, window, channels, "onto" in layer)
+    return weight_of(conv, _tensor(net, layer, "weight"))
+
+
+def folded_weight(net, layer, window, channels):
+    """The weight of a layer of one group, times what the norm behind it multiplies with, in f32."""
+    folded = _weight(net, layer, window, channels) * _norm_scale(net, layer)
+    return folded.astype(np.float32).astype(np.float64)
+
+
+def _norm_scale(net, layer):
+    """What the batch norm that alone reads a convolution multiplies each channel with."""
+    reads = [
+        other
+        for other in net.document["layers"]
+        for name in (*inputs_of(other), other.get("occupancy"), other.get("keep"))
+        if name == layer["name"]
+    ]
+    is_output = any(output["layer"] == layer["name"] for output in net.document["outputs"])
+    ones = np.ones(layer["channels"])
+    if is_output or len(reads) != 1 or reads[0]["op"] != "batch_norm":
+        return ones
+    norm = reads[0]
+    variance = _vector(net, norm, "running_var", layer["channels"])
+    scale = ones / np.sqrt(variance + norm.get("eps", 1e-5))
+    affine = norm.get("affine", True)
+    return scale * _vector(net, norm, "weight", layer["channels"]) if affine else scale
+
+
+def _divided(weight, scale):
+    return np.divide(weight, scale, out=np.zeros_like(weight), where=scale != 0)
 
 
 def linear(net, layer, x):

@@ -187,7 +187,7 @@ class Network:
             kept,
             {name: datatype for name in multiplied} if datatype else {},
         )
-        _replace(os.path.join(folder, "network.json"), _text(document))
+        replace_file(os.path.join(folder, "network.json"), text_of(document))
         return document
 
     def _one_set(self, op, wanted, inputs):
@@ -232,7 +232,7 @@ def _short(value):
     )
 
 
-def _text(document):
+def text_of(document):
     """JSON with a layer on a line, which people can read."""
     lines = []
     for key, value in document.items():
@@ -244,7 +244,7 @@ def _text(document):
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _replace(path, text):
+def replace_file(path, text):
     """A server that reads the repository sees the old file or the new one, never half of it."""
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)

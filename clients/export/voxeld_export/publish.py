@@ -40,7 +40,7 @@ def publish(
     FOLDER as .NAME.failed, which no server serves, with the recording source.npz.
     """
     folder = os.path.realpath(folder)
-    _may_replace(folder)
+    may_replace(folder)
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
@@ -58,16 +58,16 @@ def publish(
             if error.other:
                 raise
             failed = os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.failed")
-            _move(made, failed)
+            move(made, failed)
             said = _first_difference(failed, example, layers, error.report.bound, voxeld)
             raise CheckFailed(f"{error}\n\n{said}", error.report) from error
-        _move(made, folder)
+        move(made, folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return report or None
 
 
-def _may_replace(folder):
+def may_replace(folder):
     """ExportError where something else than a model directory would be lost."""
     if not os.path.lexists(folder):
         return
@@ -80,7 +80,7 @@ def _may_replace(folder):
         )
 
 
-def _move(made, folder):
+def move(made, folder):
     """The old folder goes only when the new one is in its place."""
     old = made + ".old"
     if os.path.isdir(folder):

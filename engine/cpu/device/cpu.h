@@ -52,6 +52,17 @@ _Static_assert(VX_CONCAT_INPUTS_MAX == VX_LAYER_INPUTS_MAX,
 
 struct vx_cpu;
 
+/* out (N, C), dense, is the nearest numbers of e4m3 times `scale`, a power of two within
+ * VX_E4M3_SCALE_EXPONENT_MAX. */
+struct vx_e4m3_args {
+    i64 n;
+    i32 c;
+    f32 scale;
+    const f32 *in;
+    f32 *out;      /* not in */
+    i32 in_stride; /* 0 = c */
+};
+
 /* threads: 0 = as many as this process may use at once (affinity and cgroup quota). */
 VX_MUST_USE vx_status vx_cpu_open(i32 threads, struct vx_why *why, struct vx_cpu **cpu);
 void vx_cpu_close(struct vx_cpu **cpu);
@@ -78,6 +89,7 @@ void vx_cpu_mul(struct vx_cpu *cpu, const struct vx_pair_args *args);
 void vx_cpu_affine(struct vx_cpu *cpu, const struct vx_affine_args *args);
 void vx_cpu_concat(struct vx_cpu *cpu, const struct vx_concat_args *args);
 void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args);
+void vx_cpu_e4m3(struct vx_cpu *cpu, const struct vx_e4m3_args *args);
 void vx_cpu_row_gather(struct vx_cpu *cpu, const struct vx_row_gather_args *args);
 void vx_cpu_pool(struct vx_cpu *cpu, const struct vx_pool_args *args);
 void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args);

@@ -1,6 +1,6 @@
 /* loops - the inner loops of the CPU operators, compiled once per vector width.
  *
- * loops_body.h, with loops_gather_body.h, is compiled three times: for AVX-512, for AVX2
+ * loops_body.h, with loops_convert_body.h and loops_gather_body.h, is compiled three times: for AVX-512, for AVX2
  * and for the compiler's default.  vx_loops_pick returns the widest table that this machine can run.  The loops
  * do not know about threads or tiles of rows.
  *
@@ -94,6 +94,8 @@ struct vx_loops {
     void (*mul)(const f32 *a, const f32 *b, f32 *out, i64 count);
     void (*affine)(const struct vx_affine_args *args, i64 begin, i64 end);
     void (*curve)(const struct vx_curve_args *args, i64 begin, i64 end);
+    /* out = scale * the nearest number of e4m3 of in / scale, a power of two */
+    void (*e4m3_round)(f32 scale, const f32 *in, f32 *out, i64 count);
     void (*softmax)(const f32 *in, f32 *out, i32 c); /* out may be in */
     i32 (*argmax)(const f32 *in, i32 c);
     void (*pool)(enum vx_pool_mode mode, const struct vx_gathered *gathered, f32 *out);

@@ -388,72 +388,7 @@ static i32 argmax(const f32 *in, i32 c)
     return e;
 }
 
-INLINE f32 f32_of_bits(u32 bits)
-{
-    f32 value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-INLINE u32 bits_of_f32(f32 value)
-{
-    u32 bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static void f16_to_f32(const u16 *from, f32 *to, i64 count)
-{
-    /* 2^112: f16 exponents begin at -14, those of f32 at -126. */
-    const f32 rebias = f32_of_bits((127 + 112) << 23);
-    for (i64 e = 0; e < count; e++) {
-        u32 sign = (u32)(from[e] & 0x8000) << 16;
-        u32 magnitude = from[e] & 0x7fff;
-        u32 finite = bits_of_f32(f32_of_bits(magnitude << 13) * rebias);
-        u32 special = 0x7f800000u | magnitude << 13;
-        special |= magnitude > 0x7c00 ? 0x00400000u : 0;
-        to[e] = f32_of_bits(sign | (magnitude >= 0x7c00 ? special : finite));
-    }
-}
-
-static void bf16_to_f32(const u16 *from, f32 *to, i64 count)
-{
-    for (i64 e = 0; e < count; e++) {
-        u32 bits = (u32)from[e] << 16;
-        to[e] =
-            f32_of_bits(bits | ((bits & 0x7fffffffu) > 0x7f800000u ? 0x00400000u : 0));
-    }
-}
-
-static void f32_to_f16(const f32 *from, u16 *to, i64 count)
-{
-    for (i64 e = 0; e < count; e++) {
-        u32 bits = bits_of_f32(from[e]);
-        u32 sign = bits >> 16 & 0x8000;
-        u32 magnitude = bits & 0x7fffffffu;
-        /* Adds half a unit minus one bit, plus the lowest kept bit: ties go to even.  A
-         * carry raises the exponent; beyond the largest number it gives infinity. */
-        u32 normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
-        /* The last bit of 0.5f is one unit of an f16 subnormal: the addition rounds. */
-        u32 small = bits_of_f32(f32_of_bits(magnitude) + 0.5f) - 0x3f000000u;
-        u32 nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
-        u32 value = magnitude < 0x38800000u ? small : normal;
-        value = magnitude >= 0x477ff000u ? 0x7c00 : value;
-        value = magnitude > 0x7f800000u ? nan : value;
-        to[e] = (u16)(sign | value);
-    }
-}
-
-static void f32_to_bf16(const f32 *from, u16 *to, i64 count)
-{
-    for (i64 e = 0; e < count; e++) {
-        u32 bits = bits_of_f32(from[e]);
-        u32 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        u32 nan = bits >> 16 | 0x40;
-        to[e] = (u16)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-    }
-}
-
+#include "engine/cpu/device/loops_convert_body.h"
 #include "engine/cpu/device/loops_gather_body.h"
 
 static bool here(void);
@@ -470,6 +405,7 @@ const struct vx_loops VX_LOOPS = {
     .mul = mul,
     .affine = affine,
     .curve = curve_run,
+    .e4m3_round = e4m3_round,
     .softmax = softmax,
     .argmax = argmax,
     .pool = pool,

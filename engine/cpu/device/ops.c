@@ -191,6 +191,30 @@ void vx_cpu_curve(struct vx_cpu *cpu, const struct vx_curve_args *args)
     vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, curve_task, args);
 }
 
+static void e4m3_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    const struct vx_e4m3_args *args = op->args;
+    op->loops->e4m3_round(args->scale, args->in + begin, args->out + begin, end - begin);
+}
+
+static void e4m3_rows_task(void *context, i64 begin, i64 end)
+{
+    const struct vx_op *op = context;
+    const struct vx_e4m3_args *args = op->args;
+    for (i64 i = begin; i < end; i++)
+        op->loops->e4m3_round(args->scale, args->in + i * args->in_stride,
+                              args->out + i * args->c, args->c);
+}
+
+void vx_cpu_e4m3(struct vx_cpu *cpu, const struct vx_e4m3_args *args)
+{
+    if (stride_or(args->in_stride, args->c) == args->c)
+        vx_op_run(cpu, args->n * args->c, VX_PIECE_ELEMENTS, e4m3_task, args);
+    else
+        vx_op_run(cpu, args->n, vx_piece_rows(args->c), e4m3_rows_task, args);
+}
+
 static void softmax_task(void *context, i64 begin, i64 end)
 {
     const struct vx_op *op = context;

@@ -25,11 +25,36 @@ static i32 job_stride_out(const struct vx_job *job, const struct vx_launch *laun
     return vx_plan_stride(job->plan, launch->output);
 }
 
+/* The rows that a product multiplies: its input, or those rounded to e4m3. */
+struct operand {
+    const f32 *rows;
+    i32 stride;
+};
+
+static struct operand job_operand(const struct vx_job *job,
+                                  const struct vx_launch *launch)
+{
+    const struct operand in = {job_input(job, launch, 0), job_stride(job, launch, 0)};
+    const struct vx_layer *layer = launch->node->layer;
+    if (!launch->rounded) return in;
+    const struct vx_e4m3_args args = {
+        .n = job->rows[job->plan->tensor_sets[launch->rounded]],
+        .c = layer->channels_in,
+        .scale = layer->fp8_scale,
+        .in = in.rows,
+        .out = job->tensors[launch->rounded],
+        .in_stride = in.stride,
+    };
+    vx_cpu_e4m3(job->exec->cpu, &args);
+    return (struct operand){args.out, args.c};
+}
+
 static void launch_conv(const struct vx_job *job, const struct vx_launch *launch,
                         const struct vx_node_weights *weights)
 {
     const struct vx_layer *layer = launch->node->layer;
     const struct vx_map *map = job->maps[launch->map];
+    const struct operand in = job_operand(job, launch);
     VX_ASSERT(map->v == layer->v);
     VX_ASSERT(map->n == job->rows[launch->set]);
     VX_ASSERT(!launch->node->residual);
@@ -40,12 +65,12 @@ static void launch_conv(const struct vx_job *job, const struct vx_launch *launch
         .co = layer->channels,
         .groups = layer->groups,
         .nbr = map->nbr,
-        .in = job_input(job, launch, 0),
+        .in = in.rows,
         .weight = weights->weight,
         .bias = weights->bias,
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
-        .in_stride = job_stride(job, launch, 0),
+        .in_stride = in.stride,
         .out_stride = job_stride_out(job, launch),
     };
     vx_cpu_conv(job->exec->cpu, &args);
@@ -54,16 +79,17 @@ static void launch_conv(const struct vx_job *job, const struct vx_launch *launch
 static void launch_linear(const struct vx_job *job, const struct vx_launch *launch,
                           const struct vx_node_weights *weights)
 {
+    const struct operand in = job_operand(job, launch);
     const struct vx_linear_args args = {
         .n = job->rows[launch->set],
         .ci = launch->node->layer->channels_in,
         .co = launch->node->layer->channels,
-        .in = job_input(job, launch, 0),
+        .in = in.rows,
         .weight = weights->weight,
         .bias = weights->bias,
         .activation = launch->node->activation,
         .out = job->tensors[launch->output],
-        .in_stride = job_stride(job, launch, 0),
+        .in_stride = in.stride,
         .out_stride = job_stride_out(job, launch),
     };
     vx_cpu_linear(job->exec->cpu, &args);

@@ -203,7 +203,7 @@ START_TEST(a_model_is_described)
     char text[8192], cut[16];
     struct vx_signature signature;
     struct vx_why why = {{0}};
-    const struct vx_model_source source = {GOLDEN, 1};
+    const struct vx_model_source source = {.directory = GOLDEN, .version = 1};
     vx_status status = vx_model_describe(&source, &why, &signature, text, sizeof text);
     ck_assert_msg(!status.fault, "%s", why.text);
     ck_assert_int_eq(signature.outputs_count, 4);
@@ -235,7 +235,7 @@ START_TEST(a_model_is_described)
     ck_assert(!vx_model_describe(&source, &why, &signature, cut, sizeof cut).fault);
     ck_assert(!strncmp(cut, text, sizeof cut - 1));
     ck_assert_int_eq((int)strlen(cut), (int)sizeof cut - 1);
-    const struct vx_model_source none = {vx_rig_root, 1};
+    const struct vx_model_source none = {.directory = vx_rig_root, .version = 1};
     ck_assert_int_eq(
         vx_status_code(vx_model_describe(&none, &why, &signature, text, sizeof text)),
         VX_CODE_NOT_FOUND);

@@ -190,7 +190,7 @@ START_TEST(models_load_while_others_run)
     struct vx_rig_request *request = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
     struct vx_rig_files files = vx_rig_files_open(vx_rig_root);
     struct vx_why why = {{0}};
-    struct vx_rig_load load = {.source = {other, 1}};
+    struct vx_rig_load load = {.source = {.directory = other, .version = 1}};
     pthread_t thread;
     ck_assert(!vx_thread_open(&thread, VX_ROLE_MAIN, vx_rig_load_run, &load).fault);
     vx_alloc_freeze();

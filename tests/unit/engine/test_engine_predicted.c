@@ -301,7 +301,7 @@ END_TEST
 
 START_TEST(what_check_prints)
 {
-    const struct vx_model_source source = {vx_rig_root, 1};
+    const struct vx_model_source source = {.directory = vx_rig_root, .version = 1};
     struct vx_signature signature;
     struct vx_why why = {""};
     static char text[16 << 10];

@@ -168,7 +168,7 @@ static const struct {
      "line 2: unknown key \"layer\"; the nearest is \"layers\""},
     {"{\"format\":1,\"x\":[]}", "line 1: unknown key \"x\"; known: format, description, "
                                 "inputs, layers, outputs, limits, "
-                                "batching, warmup, precision"},
+                                "batching, warmup, precision, fp8"},
     {"{\"format\":1}", "line 1: the key \"inputs\" is missing"},
     {"{\"format\":1,\"inputs\":{}}", "line 1: the key \"feats\" is missing"},
     {"{\"format\":1,\"inputs\":{\"feats\":{}}}",

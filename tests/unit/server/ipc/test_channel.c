@@ -93,6 +93,8 @@ static const struct {
     {FIELD(voxels_max), -1},
     {FIELD(voxels_max), (i64)VX_VOXELS_MAX + 1},
     {FIELD(weights_bytes), -1},
+    {FIELD(fp8_layers), -1},
+    {FIELD(fp8_layers), VX_LAYERS_MAX + 1},
     {FIELD(batching.voxels_max), -1},
     {FIELD(batching.voxels_max), (i64)VX_VOXELS_MAX + 1},
     {FIELD(batching.pairs_max), -1},

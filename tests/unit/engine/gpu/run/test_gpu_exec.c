@@ -263,7 +263,7 @@ START_TEST(a_model_says_its_kernels)
     vx_gpu_rig_write("bf16", vx_gpu_rig_odd, 7);
     static struct vx_gpu_wanted wanted;
     const struct vx_pick pick = {.caps = vx_arch_caps("sm_80")};
-    const struct vx_model_source source = {vx_rig_root, 1};
+    const struct vx_model_source source = {.directory = vx_rig_root, .version = 1};
     struct vx_why why = {{0}};
     vx_status status = vx_gpu_model_kernels(&source, &pick, &why, &wanted);
     ck_assert_msg(!status.fault, "%s", why.text);

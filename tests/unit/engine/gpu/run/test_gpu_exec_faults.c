@@ -404,7 +404,7 @@ START_TEST(models_load_while_others_run)
     struct vx_rig_request *request = vx_rig_request(1, 200, 4, VX_DTYPE_F32);
     struct vx_rig_files files = vx_rig_files_open(vx_rig_root);
     struct vx_why why = {{0}};
-    struct vx_rig_load load = {.source = {other, 1}};
+    struct vx_rig_load load = {.source = {.directory = other, .version = 1}};
     struct vx_engine *cpu = vx_rig_engine;
     pthread_t thread;
     vx_rig_engine = vx_gpu_rig_engine;

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""voxeld-export calibrate: scales from data, voxeld's verdict, and what FP8 computes, in numpy."""
+
+import json
+import os
+import subprocess
+
+import ml_dtypes
+import numpy as np
+import pytest
+from voxeld_export import fp8
+from voxeld_export.cli import main
+from voxeld_export.definition import evaluate
+from voxeld_export.example import Example
+from voxeld_export.network import Network
+
+PLANES = "planes=64,64,8,8,8,8,8,8"
+# Of 64 channels in and out, and neither the first convolution nor the last.
+WIDE = ["block1.0.conv1", "block1.1.conv2", "conv2p2s2", "block2.0.conv1", "block2.1.conv2"]
+
+
+def run(capsys, *words):
+    """(exit code, stdout, stderr)."""
+    code = main([str(word) for word in words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def model(capsys, folder):
+    words = ["--set", PLANES, "--set", "stem=64", "--datatype", "FP16", "--no-check"]
+    code, _, err = run(capsys, "family", "minkunet18", "-o", folder, *words)
+    assert code == 0, err
+    return folder
+
+
+def document_of(folder):
+    return json.loads((folder / "network.json").read_text())
+
+
+def in_fp8(folder):
+    layers = document_of(folder)["layers"]
+    return {layer["name"]: layer["fp8_scale"] for layer in layers if "fp8_scale" in layer}
+
+
+def test_calibrate(capsys, model):
+    before = document_of(model)
+    code, out, err = run(capsys, "calibrate", model, "--data", model / "example.npz")
+    assert code == 0, err
+    scales, made = in_fp8(model), document_of(model)
+    assert set(WIDE) <= set(scales)
+    assert "conv0p1s1" not in scales and "final" not in scales
+    assert list(made) == [*before, "fp8"] and fp8.plain(made) == before
+    assert made["fp8"] == {"data": "fp8.npz", "nmse_max": 0.02}
+    # The data, and nothing else of the example.
+    with np.load(model / "fp8.npz") as data, np.load(model / "example.npz") as example:
+        assert sorted(data) == ["coords", "feats"]
+        assert all(np.array_equal(data[name], example[name]) for name in data)
+    # The smallest scales with which half of e4m3 is enough, from the definition's layers.
+    example = Example.open(model / "example.npz")
+    reads = {layer["name"]: layer.get("input") for layer in before["layers"]}
+    _, kept = evaluate(model, example.coords, example.feats, layers="all")
+    for name in scales:
+        most = float(np.abs(kept[reads[name]][0]).max())
+        assert 100 < most / scales[name] < 230, name  # kept is FP8's own, and differs a little
+    # The table and voxeld's verdict.
+    lines = out.splitlines()
+    assert lines[0].split() == ["layer", "largest", "input", "scale", "NMSE", "of", "weights"]
+    assert [line.split()[0] for line in lines[1 : 1 + len(scales)]] == list(scales)
+    assert all(0.0003 < float(line.split()[-1]) < 0.0015 for line in lines[1 : 1 + len(scales)])
+    assert lines[1 + len(scales)].startswith(f"FP8: {len(scales)} of ")
+    assert lines[-1].split()[0] == "logits"
+
+
+def test_the_proof_of_a_calibrated_model(capsys, model):
+    """It is about the network: FP8's error has a bound of its own."""
+    code, _, err = run(capsys, "calibrate", model, "--data", model / "example.npz")
+    assert code == 0, err
+    assert run(capsys, "check", model)[0] == 0
+
+
+def test_again_is_the_same(capsys, model):
+    """A model in FP8 is calibrated without it."""
+    words = ["calibrate", model, "--data", model / "example.npz"]
+    assert run(capsys, *words)[0] == 0
+    first = (model / "network.json").read_bytes()
+    assert run(capsys, *words)[0] == 0
+    assert (model / "network.json").read_bytes() == first
+
+
+def test_a_copy(capsys, model, tmp_path):
+    before, copy = (model / "network.json").read_bytes(), tmp_path / "copies" / "mine"
+    words = ["--data", model / "example.npz", "-o", copy, "--nmse-max", "0.5"]
+    code, _, err = run(capsys, "calibrate", model, *words, "--layers", "conv0p1s1,block1.0.conv1")
+    assert code == 0, err
+    assert (model / "network.json").read_bytes() == before
+    assert not (model / "fp8.npz").exists()
+    assert list(in_fp8(copy)) == ["conv0p1s1", "block1.0.conv1"]  # the first one, as it is named
+    assert document_of(copy)["fp8"]["nmse_max"] == 0.5
+    assert sorted(path.name for path in copy.iterdir()) == [
+        "1",
+        "example.npz",
+        "fp8.npz",
+        "network.json",
+    ]
+    assert not (copy / "1").is_symlink()
+    assert [path.name for path in copy.parent.iterdir()] == ["mine"]  # nothing is left
+
+
+def test_beyond_the_bound_nothing_changes(capsys, model, tmp_path):
+    before = (model / "network.json").read_bytes()
+    words = ["calibrate", model, "--data", model / "example.npz", "--nmse-max", "1e-6"]
+    for more in ([], ["-o", tmp_path / "copy"]):
+        code, out, err = run(capsys, *words, *more)
+        assert (code, out) == (1, "")
+        assert "voxeld check refuses the result, and nothing is changed" in err
+        assert "block1.0.conv1 " in err and "\n  logits " in err
+        assert "INVALID_ARGUMENT: " in err and "expected an NMSE of at most 1e-06" in err
+    assert (model / "network.json").read_bytes() == before
+    assert not (model / "fp8.npz").exists() and not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["--layers", "nothing"], "there is no layer nothing; expected convolutions"),
+        (["--layers", "bn0"], "layer bn0 is a batch_norm; expected a convolution of 1 group"),
+        (["--nmse-max", "0"], "an NMSE of 0.0 is no bound"),
+        (["--data", "nowhere.npz"], "nowhere.npz is not an .npz of arrays"),
+    ],
+)
+def test_refusals(capsys, model, words, says):
+    data = [] if "--data" in words else ["--data", model / "example.npz"]
+    code, _, err = run(capsys, "calibrate", model, *data, *words)
+    assert code == 1 and says in err, err
+    assert in_fp8(model) == {}
+
+
+def test_narrow_layers_are_left(capsys, folder):
+    words = ["--set", "planes=8,8,8,8,8,8,8,8", "--set", "stem=8", "--no-check"]
+    assert run(capsys, "family", "minkunet18", "-o", folder, *words)[0] == 0
+    code, _, err = run(capsys, "calibrate", folder, "--data", folder / "example.npz")
+    assert code == 1 and "has 64 channels or more in and out" in err
+
+
+def test_weights_of_32_bits_need_a_precision(capsys, folder):
+    words = ["--set", PLANES, "--set", "stem=64", "--no-check"]
+    assert run(capsys, "family", "minkunet18", "-o", folder, *words)[0] == 0
+    words = ["calibrate", folder, "--data", folder / "example.npz"]
+    code, _, err = run(capsys, *words)
+    assert code == 1 and 'expected "fp16" or "bf16" with layers that have "fp8_scale"' in err
+    assert run(capsys, *words, "--precision", "bf16")[0] == 0
+    assert document_of(folder)["precision"] == "bf16"
+
+
+# --- what FP8 computes ---
+
+
+def test_every_number_of_e4m3():
+    """The nearest of 253 numbers, the one with an even last bit between two, 448 beyond."""
+    numbers = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    finite = np.sort(numbers[np.isfinite(numbers)])
+    assert finite[-1] == fp8.MOST and len(np.unique(finite)) == 253
+    positive = finite[finite > 0]
+    assert np.array_equal(fp8.rounded(finite * 4, 4.0), finite * 4)
+    middles = (positive[1:] + positive[:-1]) / 2
+    assert np.array_equal(fp8.rounded(middles * 1.0001, 1.0), positive[1:])
+    assert np.array_equal(fp8.rounded(middles * 0.9999, 1.0), positive[:-1])
+    even = fp8.rounded(middles, 1.0).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+    assert not (even & 1).any()
+    assert fp8.rounded([1e30, -1e30, 460], 1.0).tolist() == [448, -448, 448]
+
+
+def test_the_smallest_scale():
+    for most, scale in ((448, 1), (448.1, 2), (224, 0.5), (1, 2**-8), (0, 1), (1e30, 2**60)):
+        assert fp8.scale_for(most) == scale
+    assert fp8.scale_for(224, 224) == 1 and fp8.scale_for(225, 224) == 2
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_voxeld_computes_the_definition(tmp_path, norm):
+    """One convolution, whose input both have in float32: no number is rounded differently."""
+    rng = np.random.default_rng(3)
+    coords = np.unique(rng.integers(0, 8, (300, 3)), axis=0)
+    coords = np.insert(coords, 0, 0, axis=1).astype(np.int32)
+    feats = rng.standard_normal((len(coords), 16)).astype(np.float32)
+    network = Network(16)
+    weight = rng.standard_normal((24, 3, 3, 3, 16)).astype(np.float16)
+    x = network.add(
+        "subm_conv",
+        [network.feats],
+        "c",
+        channels=24,
+        kernel=3,
+        layout="oxyzi",
+        tensors={
+            "weight": ("c.weight", weight),
+            "bias": ("c.bias", rng.standard_normal(24).astype(np.float32)),
+        },
+    )
+    if norm:
+        arrays = {
+            "weight": rng.uniform(-2, 2, 24),
+            "bias": rng.standard_normal(24),
+            "running_mean": rng.standard_normal(24),
+            "running_var": rng.uniform(0.5, 2, 24),
+        }
+        tensors = {key: (f"n.{key}", a.astype(np.float32)) for key, a in arrays.items()}
+        x = network.add("batch_norm", [x], "n", tensors=tensors)
+    network.output(x, "y")
+    network.layers[0]["fp8_scale"] = 2**-6
+    more = {"precision": "fp16", "fp8": {"data": "fp8.npz", "nmse_max": 1}}
+    network.write(tmp_path, **more)
+    np.savez(tmp_path / "fp8.npz", coords=coords, feats=feats)
+    words = ["--example", tmp_path / "fp8.npz", "-o", tmp_path / "out.npz", "--outputs-only"]
+    subprocess.run([os.environ["VOXELD"], "record", tmp_path, *words], check=True)
+    wanted = evaluate(tmp_path, coords, feats).outputs["y"][0]
+    got = np.load(tmp_path / "out.npz")["out.y"]
+    assert np.abs(got - wanted).max() < 1e-5 * np.abs(wanted).max()
+    document = fp8.plain(document_of(tmp_path))
+    (tmp_path / "network.json").write_text(json.dumps(document))
+    plain = evaluate(tmp_path, coords, feats).outputs["y"][0]
+    nmse = np.square(wanted - plain).sum() / np.square(plain).sum()
+    assert 0.0005 < nmse < 0.005
