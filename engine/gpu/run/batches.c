@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/run/pick.h"
+#include "engine/gpu/run/round_fills.h"
 #include "engine/gpu/run/round_stages.h"
 #include "engine/model/backend.h"
 
@@ -161,8 +162,10 @@ static vx_status round_launch(struct vx_gpu_slot *slot, struct vx_why *why)
 {
     bool wants = vx_gpu_round_wants_places(&slot->round);
     slot->stage = wants ? VX_GPU_STAGE_TOLD : VX_GPU_STAGE_END;
+    if (!slot->round.stage) vx_gpu_round_densities(&slot->round);
     if (vx_gpu_round_staged(&slot->round)) return stage_launch(slot, why);
-    if (slot->model->plan->levels) vx_gpu_pick_places(slot);
+    if (slot->model->plan->levels || slot->model->gpu->choices->by_density)
+        vx_gpu_pick_places(slot);
     VX_ASSERT(slot->model->gpu->places.bytes <= slot->round.bytes);
     VX_TRY(vx_gpu_round_launch(&slot->round, why));
     return wants ? VX_OK : vx_gpu_round_outputs(&slot->round, why);
