@@ -212,6 +212,7 @@ struct voxel_request {
     int64_t timeout_us;  /* longest wait in the server's queue; 0 = no limit */
     int64_t deadline_us; /* until the answer has come; 0 = the client's default */
     bool timing;         /* the answer's parameters shall have queue and compute times */
+    bool layers;         /* and, as the text parameter layers, what each layer took */
     const char *spatial_shape; /* "1440x1440x40", in place of the model's; NULL = that */
 
     /* NULL: the request uses no names of coords.

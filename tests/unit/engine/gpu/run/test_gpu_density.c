@@ -268,6 +268,34 @@ START_TEST(a_new_geometry_is_guessed)
 }
 END_TEST
 
+/* `timing` can say what a round took: each layer once, sparse ones with that word. */
+START_TEST(a_round_says_what_it_took)
+{
+    struct vx_rig_request *requests[2] = {cloud(N, DENSE), cloud(N, SPARSE)};
+    struct vx_model *model = load(_i, true);
+    for (int turn = 0; turn < 4; turn++) {
+        struct vx_taken taken[VX_TAKEN_MAX];
+        struct vx_item items[] = {requests[turn > 1]->item, requests[turn > 1]->item};
+        struct vx_batch batch = {.items = items, .items_count = 2, .taken = taken};
+        items[1].says_taken = true;
+        vx_engine_run(vx_gpu_rig_engine, model, &batch);
+        ck_assert(!items[0].status.fault && !items[1].status.fault);
+        ck_assert_int_eq(items[0].taken, 0);
+        ck_assert_int_eq(items[1].taken, 1);
+        ck_assert_int_eq(batch.taken_count, 1);
+        const char *text = taken[0].text;
+        const bool is_sparse = turn == 3; /* the turn before was the first sparse one */
+        ck_assert_msg((strstr(text, "] sparse: ") != NULL) == is_sparse, "%d: %s", turn,
+                      text);
+        ck_assert_msg(strstr(text, "e") && strstr(text, " a") && strstr(text, " b"), "%s",
+                      text);
+        ck_assert_msg(strstr(text, "masked[") && strstr(text, "implicit["), "%s", text);
+    }
+    for (int i = 0; i < 2; i++) vx_free(requests[i]);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+}
+END_TEST
+
 /* A geometry that the store has is known, whatever ran before. */
 START_TEST(a_kept_geometry_is_known)
 {
@@ -365,6 +393,7 @@ int main(void)
     tcase_add_test(tcase, kernels_of_both_are_ready);
     tcase_add_test(tcase, a_set_choice_is_for_all_without_their_own);
     tcase_add_loop_test(tcase, a_new_geometry_is_guessed, 0, KINDS);
+    tcase_add_loop_test(tcase, a_round_says_what_it_took, 0, KINDS);
     tcase_add_loop_test(tcase, a_kept_geometry_is_known, 0, STAGES);
     tcase_add_test(tcase, a_batch_has_the_fill_of_its_rows);
     tcase_add_loop_test(tcase, bounds_are_enough_for_any_density, 0, KINDS);
