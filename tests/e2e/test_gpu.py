@@ -97,7 +97,8 @@ def test_timing_can_say_which_algorithm_and_tile_each_layer_took(gpu_daemon):
     coords, feats = random_grid(9, 300)
     with Client(gpu_daemon.grpc) as client:
         said = client.infer("conv", coords, feats, timing="layers", timeout=PATIENCE).parameters
-        assert re.fullmatch(r"\w+\[[\d,]+\]: conv( head|; implicit\[[\d,]+\]: head)", said["layers"])
+        assert re.fullmatch(r"\w+\[[\d,]+\]: conv( head|; implicit\[[\d,]+\]: head)",
+                            said["layers"])
         assert said["device"].startswith("fake:0")
 
 

@@ -7,7 +7,6 @@
 #include "server/repository/repository.h"
 
 #include <check.h>
-#include <string.h>
 #include <unistd.h>
 
 struct vx_engine {
@@ -128,17 +127,6 @@ static bool item_waits(const struct vx_item *item)
     return item->asks && item->asking != VX_ASKING_PLACED;
 }
 
-/* Items that want it share one text. */
-static void batch_taken(struct vx_batch *batch)
-{
-    ck_assert_ptr_nonnull(batch->taken);
-    for (i32 i = 0; i < batch->items_count; i++) {
-        if (!batch->items[i].says_taken) continue;
-        strcpy(batch->taken[0].text, "loops: stem");
-        batch->taken_count = batch->items[i].taken = 1;
-    }
-}
-
 /* The oldest batch waits for the places of its items. */
 static bool first_waits(const struct vx_engine *engine)
 {
@@ -187,7 +175,6 @@ struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait)
     struct vx_batch *batch = engine->batches[0];
     engine->batches[0] = engine->batches[--engine->count];
     for (i32 i = 0; i < batch->items_count; i++) item_end(&batch->items[i]);
-    batch_taken(batch);
     batch->device_ns = 1234;
     event('c');
     return batch;
