@@ -11,6 +11,7 @@
 
 #include "engine/base/status.h"
 #include "engine/base/text/coords_ref.h"
+#include "engine/device.h"
 #include "engine/signature.h"
 
 /* vx_item.on_device: one bit for each tensor that lies in device memory, imported from
@@ -58,6 +59,8 @@ struct vx_item {
     i64 set_voxels;     /* out: voxels of all sets, the request's own among them */
     bool geometry_hit;  /* out: every map came from the cache */
     bool geometry_kept; /* out: the cache now has the geometry under `content` */
+    bool says_taken;    /* it wants to know which algorithms its layers take */
+    i32 taken;          /* out: which text of the batch says so, from 1 on; 0: none */
     enum vx_asking asking;    /* out */
     i64 rows[VX_OUTPUTS_MAX]; /* out, once asking is OPEN: of the outputs of `asks` */
 };
@@ -67,7 +70,10 @@ struct vx_batch {
     struct vx_item *items;
     i32 items_count;
     i64 device_ns; /* out: device time; what two batches share counts for one of them */
-    i32 open;      /* the engine's: items whose asking is OPEN */
+    struct vx_taken
+        *taken;            /* VX_TAKEN_MAX, if an item wants one; NULL: none is written */
+    i32 taken_count;       /* out: different texts; an item of a further one has none */
+    i32 open;              /* the engine's: items whose asking is OPEN */
     struct vx_batch *next; /* the engine's */
 };
 

@@ -110,4 +110,10 @@ struct vx_warm {
     i64 done, total;
 };
 
+/* "masked[128,64,64,4,8,1,1,2] sparse: stem conv1; implicit[64,64,64,4,4,1,1,3]: head": the
+ * layers by what computed them, in the order of the first of each. */
+struct vx_taken {
+    char text[VX_TAKEN_BYTES];
+};
+
 #endif

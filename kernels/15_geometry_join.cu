@@ -168,8 +168,11 @@ VX_DEVICE uint64_t pairs_sum(const struct vx_piece_results_args *args, int64_t p
 {
     const uint64_t *const *pairs = args->pairs + piece * args->maps;
     uint64_t sum = 0;
-    for (int64_t m = lane; m < args->maps; m += VX_RESULT_LANES)
-        if (pairs[m]) sum += *pairs[m];
+    for (int64_t m = lane; m < args->maps; m += VX_RESULT_LANES) {
+        const uint64_t found = pairs[m] ? *pairs[m] : 0;
+        sum += found;
+        if (args->each) args->each[piece * args->maps + m] = found;
+    }
     for (uint32_t step = 1; args->maps > 1 && step < VX_RESULT_LANES; step *= 2) {
         uint64_t high = vx_shuffle_xor((uint32_t)(sum >> 32), step);
         sum += high << 32 | vx_shuffle_xor((uint32_t)sum, step);

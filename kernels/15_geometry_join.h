@@ -6,7 +6,7 @@
  *                         masks[base_p + r] = masks_p[r]
  *          words_differ   differs_p         = 1 if a_p[i] != b_p[i] for any i, else 0
  *          piece_results  results[p]        = the fault and differs of piece p, and the sum of
- *                                             its pairs
+ *                                             its pairs; each[p, m] = the pairs of map m
  * Shapes   piece p: rows_p (N_p), nbr_p (N_p,S), masks_p (N_p,W), a_p, b_p (N_p words)
  *          whole: out (N), nbr (N,S), masks (N,W), N = sum of N_p; results (pieces)
  * Types    i32 rows, u32 masks and words, u64 pairs.
@@ -112,6 +112,7 @@ struct vx_piece_results_args {
     const struct vx_piece_places *places; /* (count) */
     const uint64_t *const *pairs;         /* (count, maps) the pairs of a map; NULL = 0 */
     struct vx_piece_result *results;      /* (count) out */
+    uint64_t *each; /* (count, maps) out: the pairs one by one; NULL = not wanted */
 };
 /* Threads that add up the pairs of one piece: no more than a wave has lanes. */
 #define VX_RESULT_LANES 32

@@ -49,6 +49,7 @@ void vx_piece_results_ref(const struct vx_piece_results_args *args)
         for (int64_t m = 0; m < args->maps; m++) {
             const uint64_t *pairs = args->pairs[p * args->maps + m];
             if (pairs) result.pairs += *pairs;
+            if (args->each) args->each[p * args->maps + m] = pairs ? *pairs : 0;
         }
         args->results[p] = result;
     }

@@ -24,6 +24,7 @@
 #ifndef VX_PROTO_CODEC_H
 #define VX_PROTO_CODEC_H
 
+#include "engine/base/limits.h"
 #include "engine/base/memory/arena.h"
 #include "engine/base/status.h"
 #include "proto/request.h"
@@ -59,7 +60,7 @@ VX_MUST_USE vx_status vx_codec_parse_infer(const struct vx_spans *spans,
  * order.  The head is fields 1-5; a raw prefix is the tag and length of one entry of
  * field 6.  Both functions return the bytes written; `bytes` is at least the maximum
  * below. */
-#define VX_REPLY_HEAD_BYTES_MAX (12 << 10)
+#define VX_REPLY_HEAD_BYTES_MAX ((12 << 10) + VX_TAKEN_BYTES)
 #define VX_RAW_PREFIX_BYTES_MAX 11
 size_t vx_codec_pack_reply_head(const struct vx_reply *reply, u8 *out, size_t bytes);
 size_t vx_codec_pack_raw_prefix(u64 tensor_bytes, u8 *out, size_t bytes);

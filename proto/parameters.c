@@ -64,6 +64,20 @@ static vx_status parameter_flag(const struct place *place, const Parameter *valu
     return VX_OK;
 }
 
+/* true, or "layers" for more. */
+static vx_status parameter_timing(const struct place *place, const Parameter *value,
+                                  struct vx_why *why, struct vx_request *request)
+{
+    if (value_kind(value) != CASE(STRING_PARAM))
+        return parameter_flag(place, value, why, &request->timing);
+    VX_ENSURE_WHY(!strcmp(value->string_param, "layers"), why, INVALID_ARGUMENT,
+                  "a parameter has the wrong value",
+                  PLACE_FORMAT ": expected true, false or \"layers\", got '%.60s'",
+                  PLACE_TEXT(place), value->string_param);
+    request->timing = request->layers = true;
+    return VX_OK;
+}
+
 /* "" asks for the coords_ref of the coords in this request; a coords_ref stands for
  * coords of an earlier one. */
 static vx_status parameter_geometry(const struct place *place, const Parameter *value,
@@ -166,8 +180,7 @@ static vx_status parameter_read(const char *key, const Parameter *value,
     bool ignored;
     if (!strcmp(key, "priority"))
         return parameter_count(&place, value, why, &request->priority);
-    if (!strcmp(key, "timing"))
-        return parameter_flag(&place, value, why, &request->timing);
+    if (!strcmp(key, "timing")) return parameter_timing(&place, value, why, request);
     if (!strcmp(key, "coords_ref"))
         return parameter_geometry(&place, value, why, request);
     if (!strcmp(key, "spatial_shape"))

@@ -18,7 +18,7 @@
 #include "open_inference.pb-c.h"
 #include "proto/request.h"
 
-/* Writes priority, timeout, timing, spatial_shape and coords_ref to the request. */
+/* Writes priority, timeout, timing, layers, spatial_shape and coords_ref to the request. */
 VX_MUST_USE vx_status
 vx_parameters_read_request(const Inference__ModelInferRequest *message,
                            struct vx_why *why, struct vx_request *request);

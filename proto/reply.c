@@ -62,7 +62,8 @@ static void write_text(struct writer *writer, u32 field, const char *text)
 static void write_parameter(struct writer *writer, u32 field,
                             const struct vx_reply_parameter *parameter)
 {
-    u8 value_block[INNER_BYTES], block[INNER_BYTES];
+    u8 value_block[INNER_BYTES + VX_TAKEN_BYTES], block[INNER_BYTES + VX_TAKEN_BYTES];
+    const char *text = parameter->long_text ? parameter->long_text : parameter->text;
     struct writer value = {value_block, value_block + sizeof value_block};
     struct writer inner = {block, block + sizeof block};
     switch (parameter->kind) {
@@ -75,7 +76,7 @@ static void write_parameter(struct writer *writer, u32 field,
         write_varint(&value, (u64)parameter->number);
         break;
     case VX_PARAMETER_TEXT: /* written even when empty: it is the choice of a oneof */
-        write_bytes(&value, CHOICE_STRING, parameter->text, strlen(parameter->text));
+        write_bytes(&value, CHOICE_STRING, text, strlen(text));
         break;
     }
     write_text(&inner, ENTRY_KEY, parameter->name);

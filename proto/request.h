@@ -88,6 +88,7 @@ struct vx_request {
     i64 timeout_us;    /* 0 = none */
     i32 shape[3];      /* parameter `spatial_shape`; zeros = not given */
     bool timing;       /* parameter `timing`: the answer has times and cost */
+    bool layers;       /* its value "layers": also what each layer took */
     bool coords_named; /* parameter `coords_ref` is there: the answer has it too */
     /* Its value if that is not "": the geometry to use, without an input coords. */
     struct vx_coords_ref coords_ref;
@@ -118,6 +119,7 @@ struct vx_reply_tensor {
  *   batch_size    requests in its batch
  *   batch_voxels  voxels in its batch
  *   device        text: the device and its worker
+ *   layers        text: which algorithm each layer took, if `timing` is "layers"
  * Requests of one round all have its convert_ns, geometry_ns, compute_ns, output_ns. */
 #define VX_REPLY_PARAMETERS_MAX 16
 struct vx_reply_parameter {
@@ -125,6 +127,7 @@ struct vx_reply_parameter {
     enum { VX_PARAMETER_I64, VX_PARAMETER_BOOL, VX_PARAMETER_TEXT } kind;
     i64 number;
     char text[VX_WIRE_NAME_BYTES];
+    const char *long_text; /* borrowed, of less than VX_TAKEN_BYTES: in place of `text` */
 };
 
 struct vx_reply {

@@ -32,7 +32,7 @@
 /* Inputs of one request and outputs of one answer: the server allows 8 of each. */
 #define VOXEL_INPUTS_MAX  16
 #define VOXEL_OUTPUTS_MAX 64
-/* Parameters of one answer: voxeld sends 13 at most (timing and coords_ref). */
+/* Parameters of one answer: voxeld sends 14 at most (timing, layers and coords_ref). */
 #define VOXEL_PARAMETERS_MAX 256
 /* gRPC's own limit. */
 #define VOXEL_MESSAGE_BYTES_MAX 2147483647u

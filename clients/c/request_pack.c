@@ -251,12 +251,14 @@ static void pack_parameters(struct voxel_writer *w, const struct voxel_request *
     const struct parameter timeout = {"timeout", PARAMETER_INT64,
                                       (uint64_t)request->timeout_us, NULL};
     const struct parameter timing = {"timing", PARAMETER_BOOL, 1, NULL};
+    const struct parameter layers = {.key = "timing", .text = "layers"};
     const struct parameter shape = {.key = "spatial_shape",
                                     .text = request->spatial_shape};
     const struct parameter ref = {.key = "coords_ref", .text = request->coords_ref};
     if (request->priority) pack_parameter(w, REQUEST_PARAMETERS, &priority);
     if (request->timeout_us) pack_parameter(w, REQUEST_PARAMETERS, &timeout);
-    if (request->timing) pack_parameter(w, REQUEST_PARAMETERS, &timing);
+    if (request->timing || request->layers)
+        pack_parameter(w, REQUEST_PARAMETERS, request->layers ? &layers : &timing);
     if (request->spatial_shape) pack_parameter(w, REQUEST_PARAMETERS, &shape);
     if (request->coords_ref) pack_parameter(w, REQUEST_PARAMETERS, &ref);
 }

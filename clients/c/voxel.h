@@ -208,10 +208,10 @@ struct voxel_request {
     int32_t outputs_count;
     const struct voxel_place *places;
     int32_t places_count;
-    uint64_t priority;   /* 0 = the server's default, 1 = highest */
-    int64_t timeout_us;  /* longest wait in the server's queue; 0 = no limit */
-    int64_t deadline_us; /* until the answer has come; 0 = the client's default */
-    bool timing;         /* the answer's parameters shall have queue and compute times */
+    uint64_t priority;         /* 0 = the server's default, 1 = highest */
+    int64_t timeout_us;        /* longest wait in the server's queue; 0 = no limit */
+    int64_t deadline_us;       /* until the answer has come; 0 = the client's default */
+    bool timing, layers;       /* the answer has times; and what computed each layer */
     const char *spatial_shape; /* "1440x1440x40", in place of the model's; NULL = that */
 
     /* NULL: the request uses no names of coords.

@@ -26,6 +26,7 @@ struct infer_options {
     double voxel, timeout_ms;
     int64_t version, priority, sample; /* sample -1 = not set */
     bool quiet, name_geometry, resend, shm, raw_feats, one_sample, no_geometry_header;
+    bool layers;
     struct render_view render;
     struct voxel_geometry geometry; /* of --coords-ref */
 };
@@ -318,6 +319,7 @@ static enum voxel_code run_request(const struct infer_options *options,
         .places_count = sending->shm.outputs_count,
         .priority = (uint64_t)options->priority,
         .timing = true,
+        .layers = options->layers,
         .spatial_shape = options->shape};
     cli_progress("waiting for the answer");
     code = send_request(options, sending->client, &request, answer, error);

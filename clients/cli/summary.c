@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Channels that the summary shows. */
 #define CHANNELS_SHOWN 16
+#define LAYERS         "layers" /* the parameter, with a text of its own */
 
 static void print_channels(const struct voxel_tensor *output)
 {
@@ -45,6 +47,7 @@ static void print_parameters(const struct voxel_answer *answer)
 {
     for (int32_t i = 0; i < answer->parameters_count; i++) {
         const struct voxel_parameter *p = &answer->parameters[i];
+        if (strcmp(p->name, LAYERS) == 0) continue;
         printf("%s%s ", i ? ", " : "server: ", p->name);
         if (p->kind == VOXEL_PARAMETER_STRING)
             printf("%s", p->text);
@@ -60,6 +63,19 @@ static void print_parameters(const struct voxel_answer *answer)
     if (answer->parameters_count) printf("\n");
 }
 
+/* A line for each way in which layers were computed. */
+static void print_layers(const struct voxel_answer *answer)
+{
+    const struct voxel_parameter *layers = voxel_answer_find_parameter(answer, LAYERS);
+    if (!layers || layers->kind != VOXEL_PARAMETER_STRING) return;
+    for (const char *at = layers->text; *at;) {
+        const char *end = strstr(at, "; ");
+        const int length = end ? (int)(end - at) : (int)strlen(at);
+        printf("layers %.*s\n", length, at);
+        at += length + (end ? 2 : 0);
+    }
+}
+
 void summary_print(const char *file, const struct cloud *cloud,
                    const struct voxel_answer *answer)
 {
@@ -68,6 +84,7 @@ void summary_print(const char *file, const struct cloud *cloud,
            answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
            cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
     print_parameters(answer);
+    print_layers(answer);
     for (int32_t i = 0; i < answer->outputs_count; i++) {
         const struct voxel_tensor *output = &answer->outputs[i];
         printf("output %s %s\n", output->name,

@@ -46,6 +46,12 @@
 
 /* Sets of one network: VoxelNeXt, which has the most of those we know, has 7. */
 #define VX_SETS_MAX 32
+/* Which algorithm each layer of a request took, as a text with its NUL: the names of some
+ * hundred layers.  What has no room is left out, and the text says so. */
+#define VX_TAKEN_BYTES 4096
+/* Different such texts of one batch: it runs in one round, or in a few that differ in
+ * size. */
+#define VX_TAKEN_MAX 4
 
 /* Stride of one layer along an axis: the largest we know is 8.  Of a set, against the
  * voxels of the request: both ends of an axis then still differ. */

@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 #include "engine/model/model.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -17,6 +18,7 @@ void vx_item_begin(struct vx_item *item)
     item->pairs = item->set_voxels = 0;
     item->geometry_hit = item->geometry_kept = false;
     item->asking = VX_ASKING_NONE;
+    item->taken = 0;
     memset(item->rows, 0, sizeof item->rows);
     for (i32 o = 0; o < VX_OUTPUTS_MAX; o++)
         VX_ASSERT(!(item->asks >> o & 1) || !item->outputs[o]);
@@ -34,6 +36,18 @@ void vx_item_begin(struct vx_item *item)
     VX_ASSERT(feat_bytes > 0);
     VX_ASSERT((uintptr_t)item->coords % sizeof(i32) == 0);
     VX_ASSERT((uintptr_t)item->feats % feat_bytes == 0);
+}
+
+void vx_item_say_taken(struct vx_batch *batch, struct vx_item *item, const char *text)
+{
+    i32 at = 0;
+    item->taken = 0;
+    if (!item->says_taken || !batch->taken) return;
+    while (at < batch->taken_count && strcmp(batch->taken[at].text, text) != 0) at++;
+    if (at == VX_TAKEN_MAX) return;
+    if (at == batch->taken_count)
+        snprintf(batch->taken[batch->taken_count++].text, VX_TAKEN_BYTES, "%s", text);
+    item->taken = at + 1;
 }
 
 void vx_item_ask(struct vx_batch *batch, struct vx_item *item)

@@ -78,6 +78,9 @@ static inline bool vx_item_runs(const struct vx_item *item)
 /* The rows of an item's outputs on other sets are known: it asks for their places, once,
  * and its batch does not end before it has them.  The backend has filled `rows`. */
 void vx_item_ask(struct vx_batch *batch, struct vx_item *item);
+/* Gives an item that wants it the text about what its layers took: one of the batch that is
+ * there, or a further one.  Without room for it the item has none. */
+void vx_item_say_taken(struct vx_batch *batch, struct vx_item *item, const char *text);
 /* Writes the coordinates (n, 4) of a flat sheet, whose voxels have about as many
  * neighbours as those of the surfaces in real requests; a solid would have many more. */
 void vx_warm_coords(i32 *rows, i64 n);

@@ -23,9 +23,9 @@ void vx_bench_title(const struct vx_bench *bench)
     if (bench->bench.gpu)
         vx_print(", %s, driver %d", vx_gpu_arch(bench->bench.gpu),
                  vx_gpu_driver_version(bench->bench.gpu));
-    vx_print("\n%-11s %-14s %-11s %9s %-14s %4s %10s %10s %10s %7s %7s %7s %5s %5s\n",
+    vx_print("\n%-11s %-14s %-11s %9s %-14s %4s %10s %10s %10s %7s %7s %7s %5s %5s  %s\n",
              "what", "shape", "state", "N", "algorithm", "tile", "median us", "p10",
-             "p90", "useful", "exec", "GB/s", "%mma", "%mem");
+             "p90", "useful", "exec", "GB/s", "%mma", "%mem", "density");
 }
 
 /* "128,64,32,3,2,2": the values of a tile; "" when there are none. */
@@ -39,6 +39,13 @@ static const char *row_tile(const struct vx_bench_row *row, char text[96])
         used += snprintf(text + used, 96 - (size_t)used, "%s%d", i ? "," : "",
                          spec->tiles[row->choice->tile].values[i]);
     return text;
+}
+
+/* The class of the row's neighbourhoods (density.h); "-": it has none. */
+static const char *row_density(const struct vx_bench_row *row)
+{
+    if (!row->pairs || row->v <= 1) return "-";
+    return vx_density_name(vx_density_of((f64)row->pairs / ((f64)row->n * (f64)row->v)));
 }
 
 static f64 rate(f64 amount, f64 ns)
@@ -78,15 +85,16 @@ static void row_json(const struct vx_bench *bench, const struct vx_bench_row *ro
         "{\"what\":\"%s\",\"shape\":\"%s\",\"state\":\"%s\",\"device\":\"%s\","
         "\"arch\":\"%s\",\"driver\":%d,\"kernel\":\"%s\",\"source\":\"%s\","
         "\"algorithm\":\"%s\",\"tile\":\"%s\",\"type\":\"%s\",\"n\":%lld,\"pairs\":%lld,"
-        "\"ci\":%d,\"co\":%d,\"v\":%d,\"runs\":%d,\"median_ns\":%.0f,\"p10_ns\":%.0f,"
+        "\"density\":\"%s\",\"ci\":%d,\"co\":%d,\"v\":%d,\"runs\":%d,\"median_ns\":%.0f,"
+        "\"p10_ns\":%.0f,"
         "\"p90_ns\":%.0f,\"useful_tflops\":%.3f,\"executed_tflops\":%.3f,"
         "\"gigabytes_s\":%.2f,\"ceiling_tflops\":%.2f,\"ceiling_gigabytes_s\":%.1f}\n",
         row->what, row->shape, row->state, device, gpu ? vx_gpu_arch(gpu) : "",
         gpu ? vx_gpu_driver_version(gpu) : 0, row->spec ? row->spec->name : "", hash,
         row->choice ? vx_conv_name(row->choice->algorithm) : "", row_tile(row, tile),
         row->type ? vx_tune_type_name(row->type) : "", (long long)row->n,
-        (long long)row->pairs, row->ci, row->co, row->v, row->runs, row->median, row->p10,
-        row->p90, rate(row->flops_useful, row->median) / 1e3,
+        (long long)row->pairs, row_density(row), row->ci, row->co, row->v, row->runs,
+        row->median, row->p10, row->p90, rate(row->flops_useful, row->median) / 1e3,
         rate(row->flops_executed, row->median) / 1e3, rate(row->bytes, row->median),
         ceiling_of(bench, row) / 1e3, bench->copy_rate);
     VX_ASSERT(used < JSON_BYTES);
@@ -103,12 +111,13 @@ void vx_bench_print(const struct vx_bench *bench, const struct vx_bench_row *row
     const f64 executed = rate(row->flops_executed, row->median);
     const f64 bytes = rate(row->bytes, row->median);
     vx_print("%-11s %-14s %-11s %9lld %-14s %4d %10.1f %10.1f %10.1f %7.1f %7.1f %7.0f "
-             "%5.1f %5.1f\n",
+             "%5.1f %5.1f  %s\n",
              row->what, row->shape, row->state, (long long)row->n,
              row->choice ? vx_conv_name(row->choice->algorithm) : "-",
              row->choice ? row->choice->tile : 0, row->median / 1e3, row->p10 / 1e3,
              row->p90 / 1e3, useful / 1e3, executed / 1e3, bytes,
-             percent(executed, ceiling_of(bench, row)), percent(bytes, bench->copy_rate));
+             percent(executed, ceiling_of(bench, row)), percent(bytes, bench->copy_rate),
+             row_density(row));
     if (bench->json >= 0) row_json(bench, row);
 }
 

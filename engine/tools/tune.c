@@ -11,14 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROBLEMS_MAX 4096 /* distinct layers of the largest model, times sizes */
-#define SIZES_MAX    16
-#define TYPES_MAX    4
+#define PROBLEMS_MAX  4096 /* distinct layers of the largest model, times sizes */
+#define SIZES_MAX     16
+#define TYPES_MAX     4
+#define DENSITIES_MAX VX_DENSITIES_COUNT
 
 static const char usage[] =
     "tune [--device cuda:0|hip:0|fake] [--model DIR [--version N] | --shapes LIST]\n"
-    "     [--sizes N,N...] [--types fp16,...] [--mode auto|all] [--algorithm NAME]\n"
-    "     [--table FILE] [--cache DIR]\n"
+    "     [--sizes N,N...] [--types fp16,...] [--density surface,sparse]\n"
+    "     [--mode auto|all] [--algorithm NAME] [--table FILE] [--cache DIR]\n"
     "     [--driver LIB] [--compiler LIB] [--texts DIR]\n"
     "\n"
     "  --model     the convolutions of this model, each with its warm-up sizes\n"
@@ -27,6 +28,9 @@ static const char usage[] =
     "  --sizes     numbers of voxels, instead of the model's warm-up sizes or the\n"
     "              shells' sizes\n"
     "  --types     fp16, bf16, tf32, fp32; default: the model's, or fp16\n"
+    "  --density   surface measures on shells (default); sparse on noise of as many\n"
+    "              voxels, of which nearly all have no neighbour; layers of one\n"
+    "              offset have no density\n"
     "  --mode      auto measures the few candidates that the cost model ranks first;\n"
     "              all measures every candidate\n"
     "  --algorithm measures only this one, even if it does not have the layer's order\n"
@@ -40,6 +44,8 @@ struct tune {
     i32 sizes_count;
     enum vx_number types[TYPES_MAX];
     i32 types_count;
+    enum vx_density densities[DENSITIES_MAX];
+    i32 densities_count;
     struct vx_workbench_wanted device;
     struct vx_measure_want want;
     struct vx_workbench bench;
@@ -80,6 +86,23 @@ static bool parse_types(struct tune *tune, const char *list)
     return true;
 }
 
+static bool parse_densities(struct tune *tune, const char *list)
+{
+    char word[64];
+    while ((list = vx_flag_word(list, word))) {
+        enum vx_density density = vx_density_of_name(word);
+        if (density == VX_DENSITIES_COUNT || tune->densities_count == DENSITIES_MAX) {
+            vx_print_error("expected surface, sparse or both as --density, got \"%s\"\n",
+                           word);
+            return false;
+        }
+        tune->densities[tune->densities_count++] = density;
+    }
+    if (!tune->densities_count)
+        tune->densities[tune->densities_count++] = VX_DENSITY_SURFACE;
+    return true;
+}
+
 static bool parse_mode(struct tune *tune, const char *mode, const char *algorithm)
 {
     bool all = !strcmp(mode, "all");
@@ -100,6 +123,7 @@ static bool parse_mode(struct tune *tune, const char *mode, const char *algorith
 static bool parse(int count, char **arguments, struct tune *tune)
 {
     const char *version = "1", *sizes = NULL, *types = NULL, *mode = "auto";
+    const char *densities = NULL;
     const char *algorithm = vx_conv_name(VX_CONV_AUTO);
     const struct vx_flag flags[] = {
         {"--device", &tune->device.device},
@@ -112,6 +136,7 @@ static bool parse(int count, char **arguments, struct tune *tune)
         {"--shapes", &tune->shapes},
         {"--sizes", &sizes},
         {"--types", &types},
+        {"--density", &densities},
         {"--mode", &mode},
         {"--algorithm", &algorithm},
         {"--table", &tune->table},
@@ -119,7 +144,7 @@ static bool parse(int count, char **arguments, struct tune *tune)
     if (!vx_flags_parse(count, arguments, flags, VX_COUNT(flags)) ||
         !vx_flag_number("--version", version, 1, INT32_MAX, &tune->version) ||
         !parse_sizes(tune, sizes) || !parse_types(tune, types) ||
-        !parse_mode(tune, mode, algorithm))
+        !parse_densities(tune, densities) || !parse_mode(tune, mode, algorithm))
         return false;
     if (!tune->model || !tune->shapes) return true;
     vx_print_error("expected --model or --shapes, not both\n");
@@ -131,6 +156,7 @@ static bool parse(int count, char **arguments, struct tune *tune)
 static bool problem_same(const struct vx_conv_problem *a, const struct vx_conv_problem *b)
 {
     return a->n == b->n && a->ci == b->ci && a->co == b->co && a->type == b->type &&
+           vx_density_of(a->fill) == vx_density_of(b->fill) &&
            !memcmp(a->kernel, b->kernel, sizeof a->kernel);
 }
 
@@ -144,6 +170,18 @@ static vx_status add_one(struct tune *tune, const struct vx_conv_problem *proble
     return VX_OK;
 }
 
+/* Adds the problem with every density that it can have. */
+static vx_status add_densities(struct tune *tune, const struct vx_conv_problem *problem)
+{
+    for (i32 i = 0; i < tune->densities_count; i++) {
+        struct vx_conv_problem one = *problem;
+        const enum vx_density density = tune->densities[i];
+        if (density != VX_DENSITY_SURFACE) one.fill = vx_density_fill(density);
+        if (density == VX_DENSITY_SURFACE || one.v > 1) VX_TRY(add_one(tune, &one));
+    }
+    return VX_OK;
+}
+
 /* Adds the problem with every type and size of the flags, or else with its own ones. */
 static vx_status add(struct tune *tune, const struct vx_conv_problem *problem)
 {
@@ -154,7 +192,7 @@ static vx_status add(struct tune *tune, const struct vx_conv_problem *problem)
             struct vx_conv_problem one = *problem;
             if (tune->sizes_count) one.n = tune->sizes[size];
             if (tune->types_count) one.type = tune->types[type];
-            VX_TRY(add_one(tune, &one));
+            VX_TRY(add_densities(tune, &one));
         }
     return VX_OK;
 }
@@ -247,9 +285,9 @@ static void print_report(const struct vx_measure_report *report)
     char shape[32];
     snprintf(shape, sizeof shape, "%dx%dx%d", problem->kernel[0], problem->kernel[1],
              problem->kernel[2]);
-    vx_print("%9lld %5d %5d %-8s %-4s %5.3f %4d ", (long long)problem->n, problem->ci,
-             problem->co, shape, vx_tune_type_name(problem->type), report->fill,
-             report->count);
+    vx_print("%9lld %5d %5d %-8s %-4s %-7s %5.3f %4d ", (long long)problem->n,
+             problem->ci, problem->co, shape, vx_tune_type_name(problem->type),
+             vx_density_name(vx_density_of(problem->fill)), report->fill, report->count);
     if (report->best < 0) {
         vx_print("%12s %8s  no candidate is correct\n", "-", "-");
     } else {
@@ -293,8 +331,8 @@ static vx_status measure_problems(struct tune *tune, struct vx_tune_table *table
     VX_TRY(vx_measure_open(&device, &tune->want, why, &measure));
     vx_print("%s, seed %llu\n", vx_gpu_name(tune->bench.gpu),
              (unsigned long long)VX_MEASURE_SEED);
-    vx_print("%9s %5s %5s %-8s %-4s %5s %4s %12s %8s  %s\n", "N", "Ci", "Co", "kernel",
-             "type", "fill", "of", "us", "TFLOP/s", "fastest");
+    vx_print("%9s %5s %5s %-8s %-4s %-7s %5s %4s %12s %8s  %s\n", "N", "Ci", "Co",
+             "kernel", "type", "density", "fill", "of", "us", "TFLOP/s", "fastest");
     for (i32 i = 0; i < tune->count && !status.fault; i++) {
         vx_tool_progress("tuning", i, tune->count);
         status = measure_problem(tune, measure, &tune->problems[i], table, why);
@@ -311,7 +349,7 @@ static vx_status run(struct tune *tune, struct vx_why *why)
     VX_ENSURE(tune->problems, RESOURCE_EXHAUSTED, "no memory for the list of problems");
     VX_TRY(tune->model ? add_model(tune, why) : add_shapes(tune, why));
     VX_ENSURE(tune->count, INVALID_ARGUMENT,
-              "the model has no convolution or no warm-up size");
+              "nothing to measure: no convolution of that density, or no size");
     VX_TRY(vx_workbench_open(&tune->device, why, &tune->bench));
     VX_TRY(vx_tune_table_open(vx_gpu_name(tune->bench.gpu), why, &table));
     vx_status status = tune->table ? vx_tune_table_read(table, tune->table, why) : VX_OK;

@@ -142,7 +142,10 @@ static vx_status harness_send_coords(struct vx_harness *harness, const i32 *coor
     if (!coords) {
         made = vx_alloc(bytes);
         VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for coordinates to measure on");
-        vx_shape_shell(vx_shape_res_of(harness->problem.n), harness->problem.n, made);
+        if (vx_density_of(harness->problem.fill) == VX_DENSITY_SPARSE)
+            vx_shape_noise(harness->problem.n, made);
+        else
+            vx_shape_shell(vx_shape_res_of(harness->problem.n), harness->problem.n, made);
     }
     status = vx_gpu_copy_in(
         harness->gpu, harness->queue.stream,

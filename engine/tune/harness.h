@@ -23,6 +23,7 @@
 #include "engine/gpu/conv/conv.h"
 #include "engine/gpu/geometry/order.h"
 #include "engine/tune/data.h"
+#include "engine/tune/density.h"
 
 /* The most runs of one timing; each run has a pair of events. */
 #define VX_HARNESS_RUNS_MAX 200
@@ -61,7 +62,7 @@ void vx_harness_close(struct vx_harness **harness);
 
 /* The options of a load; zeros are the defaults. */
 struct vx_harness_geometry {
-    const i32 *coords; /* (n, 4) on the host; NULL = a shell of n voxels */
+    const i32 *coords; /* (n, 4) on the host; NULL = n voxels of the problem's density */
     i32 dilation[3];   /* 0 counts as 1 */
 };
 /* Loads a problem, frees the one before.  Needs the kernels of vx_gpu_map_kernels. */

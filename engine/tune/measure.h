@@ -15,9 +15,9 @@
  *   vx_measure_close(&measure);
  *
  * To run other work on the device in between, call begin, and step while *more, instead
- * of vx_measure_conv.  The geometry is a shell of problem.n voxels
- * (engine/tune/shapes.h), which is like a surface.  Features and weights are random
- * numbers from VX_MEASURE_SEED.
+ * of vx_measure_conv.  The geometry has problem.n voxels: a shell, which is like a surface,
+ * or noise if the problem's fill is of the density sparse (engine/tune/shapes.h).  Features
+ * and weights are random numbers from VX_MEASURE_SEED.
  *
  * Owner    the caller; what `device` and `want` point to must outlive the measure.
  * Thread   ready: the loading thread; the rest: device.
@@ -56,7 +56,7 @@ struct vx_measure_want {
     enum vx_tune_mode mode;           /* AUTO: the cheapest few; ALL: all that fit */
     enum vx_conv_algorithm algorithm; /* pinned, or AUTO: those of the layer's order */
     i32 dilation[3];                  /* 0 counts as 1 */
-    const i32 *coords;                /* (problem.n, 4) on the host; NULL = a shell */
+    const i32 *coords;                /* (problem.n, 4) on the host; NULL = by the fill */
 };
 
 struct vx_measure_result {
@@ -108,8 +108,9 @@ VX_MUST_USE vx_status vx_measure_conv(struct vx_measure *measure,
                                       const struct vx_conv_problem *problem,
                                       struct vx_why *why,
                                       struct vx_measure_report *report);
-/* Puts the fastest candidate of each algorithm into the table, under the requested fill
- * and not the counted one: a plan that does not know the fill (0) must find the row. */
+/* Puts the fastest candidate of each algorithm into the table, under the density of the
+ * requested fill and not of the counted one: a plan that does not know the fill (0) must
+ * find the row. */
 VX_MUST_USE vx_status vx_measure_keep(const struct vx_measure *measure,
                                       const struct vx_measure_report *report,
                                       struct vx_tune_table *table, struct vx_why *why);

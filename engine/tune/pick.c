@@ -80,14 +80,11 @@ static i64 pick_row(const struct vx_pick *pick, const struct vx_conv_problem *pr
     return least;
 }
 
-static bool pick_measured(const struct vx_pick *pick,
-                          const struct vx_conv_problem *problem,
-                          enum vx_conv_algorithm pinned, struct vx_conv_choice *choice)
+/* The row of the nearest size, of the density that `key` has. */
+static bool pick_near(const struct vx_pick *pick, const struct vx_conv_problem *problem,
+                      struct vx_tune_row key, enum vx_conv_algorithm pinned,
+                      struct vx_conv_choice *choice)
 {
-    struct vx_tune_row key;
-    if (!pick->table || strcmp(vx_tune_table_device(pick->table), pick->device))
-        return false;
-    vx_tune_row_make(problem, &key);
     const i32 bits = key.n_bits;
     for (i32 away = 0; away <= VX_PICK_BITS_AWAY; away++) {
         key.n_bits = bits + away;
@@ -96,6 +93,20 @@ static bool pick_measured(const struct vx_pick *pick,
         if (away && pick_row(pick, problem, &key, pinned, choice)) return true;
     }
     return false;
+}
+
+static bool pick_measured(const struct vx_pick *pick,
+                          const struct vx_conv_problem *problem,
+                          enum vx_conv_algorithm pinned, struct vx_conv_choice *choice)
+{
+    struct vx_tune_row key;
+    if (!pick->table || strcmp(vx_tune_table_device(pick->table), pick->device))
+        return false;
+    vx_tune_row_make(problem, &key);
+    if (pick_near(pick, problem, key, pinned, choice)) return true;
+    if (key.density == VX_DENSITY_SURFACE) return false;
+    key.density = VX_DENSITY_SURFACE;
+    return pick_near(pick, problem, key, pinned, choice);
 }
 
 static bool pick_modelled(const struct vx_pick *pick,
@@ -123,9 +134,11 @@ static bool pick_try(const struct vx_pick *pick, const struct vx_conv_problem *p
                      struct vx_conv_choice *choice, bool *measured)
 {
     const enum vx_conv_algorithm wanted[] = {pick->algorithm, VX_CONV_AUTO};
+    struct vx_conv_problem surface = *problem;
+    surface.fill = 0;
     for (size_t i = 0; i < VX_COUNT(wanted); i++) {
         *measured = pick_measured(pick, problem, wanted[i], choice);
-        if (*measured || pick_modelled(pick, problem, wanted[i], choice)) return true;
+        if (*measured || pick_modelled(pick, &surface, wanted[i], choice)) return true;
     }
     return false;
 }

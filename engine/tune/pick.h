@@ -9,8 +9,10 @@
  *   pick.table = table;                               (may stay NULL)
  *   vx_pick_conv(&pick, &problem, &choice);
  *
- * The order of the search: the row of this size and fill, then of sizes one and two
- * powers of two away (the larger one first), then the lowest cost.  Rows of another
+ * The order of the search: the row of this size and density, then of sizes one and two
+ * powers of two away (the larger one first), then the same among the rows of surfaces, then
+ * the lowest cost on a surface.  So the fill of a problem counts only where its density was
+ * measured.  Rows of another
  * device or of another version of the kernel's source are ignored.  If a pinned algorithm
  * cannot run a problem, AUTO chooses for that problem.  A problem that is too large for
  * every algorithm of its order gets the choice for half as many rows, because the order

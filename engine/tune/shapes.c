@@ -3,6 +3,7 @@
 
 #include "engine/base/limits.h"
 #include "engine/base/process/check.h"
+#include "engine/tune/data.h"
 
 #define CHUNK 256 /* edge of the cubes that the raster runs inside */
 
@@ -129,6 +130,34 @@ i32 vx_shape_res_of(i64 n)
     while (res < VX_SHAPE_RES_MAX && vx_shape_shell_count(res) < n) res += 2;
     VX_ASSERT(vx_shape_shell_count(res) >= n);
     return res;
+}
+
+#define NOISE_SEED 3
+
+static i32 noise_edge(i64 n)
+{
+    i32 edge = 1;
+    while ((i64)edge * edge * edge < VX_SHAPE_NOISE_OF * n) edge++;
+    return edge;
+}
+
+/* Each voxel of the cube is taken with the chance that gives n in the end: as many as are
+ * missing of as many as are left. */
+void vx_shape_noise(i64 n, i32 *coords)
+{
+    const i32 edge = noise_edge(n);
+    u64 state = NOISE_SEED, left = (u64)edge * (u64)edge * (u64)edge;
+    VX_ASSERT(n >= 0);
+    VX_ASSERT(n <= VX_VOXELS_MAX);
+    i64 at = 0;
+    for (u64 voxel = 0; at < n; voxel++, left--) {
+        if (vx_data_next(&state) % left >= (u64)(n - at)) continue;
+        i32 *row = coords + 4 * at++;
+        row[0] = 0;
+        row[1] = (i32)(voxel / (u64)edge / (u64)edge);
+        row[2] = (i32)(voxel / (u64)edge % (u64)edge);
+        row[3] = (i32)(voxel % (u64)edge);
+    }
 }
 
 /* Digits of a number in 1..max; NULL when there are none or it is out of range. */

@@ -15,11 +15,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define TABLE_MAGIC  0x76785454u /* "vxTT" */
-#define HEADER       "voxeld-tune 1 "
-#define PATH_BYTES   4096
-#define FILL_SURFACE 0.47 /* pairs / (N*V) of a surface; stands for an unknown fill */
-#define NS_MAX       INT64_C(1000000000000) /* a convolution of a quarter of an hour */
+#define TABLE_MAGIC 0x76785454u /* "vxTT" */
+#define HEADER      "voxeld-tune 1 "
+#define PATH_BYTES  4096
+#define NS_MAX      INT64_C(1000000000000) /* a convolution of a quarter of an hour */
 
 struct vx_tune_table {
     u32 magic;
@@ -38,12 +37,6 @@ static const struct {
     {VX_NUMBER_TF32, "TF32"},
     {VX_NUMBER_E4M3, "FP8"},
 };
-
-i32 vx_tune_fill(f64 fill)
-{
-    i32 bucket = (i32)((fill > 0 ? fill : FILL_SURFACE) * VX_TUNE_FILLS);
-    return bucket >= VX_TUNE_FILLS ? VX_TUNE_FILLS - 1 : bucket;
-}
 
 const char *vx_tune_type_name(enum vx_number type)
 {
@@ -66,7 +59,7 @@ void vx_tune_row_make(const struct vx_conv_problem *problem, struct vx_tune_row 
                                 .v = problem->v,
                                 .type = problem->type,
                                 .n_bits = vx_bit_length((u64)problem->n),
-                                .fill = vx_tune_fill(problem->fill)};
+                                .density = vx_density_of(problem->fill)};
 }
 
 vx_status vx_tune_table_open(const char *device, struct vx_why *why,
@@ -123,8 +116,12 @@ static int row_compare(const struct vx_tune_row *a, const struct vx_tune_row *b)
 {
     int order = strcmp(a->hash, b->hash);
     if (order) return order;
-    const i64 left[] = {a->ci, a->co, a->v, a->type, a->n_bits, a->fill, a->algorithm};
-    const i64 right[] = {b->ci, b->co, b->v, b->type, b->n_bits, b->fill, b->algorithm};
+    const i64 left[] = {a->ci,       a->co,     a->v,
+                        a->type,     a->n_bits, vx_density_eighth(a->density),
+                        a->algorithm};
+    const i64 right[] = {b->ci,       b->co,     b->v,
+                         b->type,     b->n_bits, vx_density_eighth(b->density),
+                         b->algorithm};
     for (size_t i = 0; i < VX_COUNT(left); i++)
         if (left[i] != right[i]) return left[i] < right[i] ? -1 : 1;
     return 0;
@@ -179,9 +176,10 @@ size_t vx_tune_row_print(const struct vx_tune_row *row, char line[VX_TUNE_LINE_B
 {
     i32 values = VX_TILE_VALUES_MAX;
     while (values > 1 && !row->tile.values[values - 1]) values--;
-    int used = snprintf(line, VX_TUNE_LINE_BYTES, "%s %d %d %d %s %d %d %s ", row->hash,
-                        row->ci, row->co, row->v, vx_tune_type_name(row->type),
-                        row->n_bits, row->fill, vx_conv_name(row->algorithm));
+    int used =
+        snprintf(line, VX_TUNE_LINE_BYTES, "%s %d %d %d %s %d %d %s ", row->hash, row->ci,
+                 row->co, row->v, vx_tune_type_name(row->type), row->n_bits,
+                 vx_density_eighth(row->density), vx_conv_name(row->algorithm));
     for (i32 i = 0; i < values; i++)
         used += snprintf(line + used, VX_TUNE_LINE_BYTES - (size_t)used, "%s%d",
                          i ? "," : "", row->tile.values[i]);
@@ -285,6 +283,7 @@ static vx_status line_tile(struct line *line, struct vx_tile *tile)
 static vx_status line_row(struct line *line, struct vx_tune_row *row)
 {
     char field[32] = "";
+    i32 eighth;
     *row = (struct vx_tune_row){.ns = 0};
     VX_TRY(line_hash(line, row->hash));
     VX_TRY(line_i32(line, "Ci", 1, VX_CHANNELS_MAX, &row->ci));
@@ -297,7 +296,8 @@ static vx_status line_row(struct line *line, struct vx_tune_row *row)
                   "%s line %d: expected FP16, BF16, TF32 or FP32 as the type", line->name,
                   line->number);
     VX_TRY(line_i32(line, "the bit length of N", 1, 31, &row->n_bits));
-    VX_TRY(line_i32(line, "the fill, in eighths,", 0, VX_TUNE_FILLS - 1, &row->fill));
+    VX_TRY(line_i32(line, "the fill, in eighths,", 0, VX_TUNE_FILLS - 1, &eighth));
+    row->density = eighth ? VX_DENSITY_SURFACE : VX_DENSITY_SPARSE;
     good = line_field(line, field, sizeof field);
     row->algorithm = good ? vx_conv_of_name(field) : VX_CONV_ALGORITHMS_COUNT;
     good = row->algorithm != VX_CONV_AUTO && row->algorithm < VX_CONV_ALGORITHMS_COUNT;

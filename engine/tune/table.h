@@ -4,9 +4,10 @@
  *   8c1f22ab03de 256 256 27 FP16 18 3 masked 128,128,32,3,2,2 574400
  *
  * The columns: the first 12 digits of the SHA-256 of the kernel's sources; Ci, Co
- * (padded) and V; the type; the bit length of N; the eighth that pairs / (N*V) falls in;
- * the algorithm; the values of the tile's macros; nanoseconds.  All but the last two are
- * the key, and the rows are sorted by it.  Rows whose hash is no longer the kernel's stay
+ * (padded) and V; the type; the bit length of N; the density (density.h), as the eighth that
+ * pairs / (N*V) falls in: 0 sparse, 3 surface; the algorithm; the values of the tile's
+ * macros; nanoseconds.  All but the last two are the key, and the rows are sorted by it.
+ * Another eighth is read as 3.  Rows whose hash is no longer the kernel's stay
  * in the file, but pick.h ignores them.  A line that is not of this form is an error that
  * names the line.
  *
@@ -28,6 +29,7 @@
 #define VX_ENGINE_TUNE_TABLE_H
 
 #include "engine/gpu/conv/conv.h"
+#include "engine/tune/density.h"
 
 /* 12 hex digits distinguish 2^48 sources; a kernel has had some hundred. */
 #define VX_TUNE_HASH_BYTES 13
@@ -36,7 +38,7 @@
 /* The longest row: hash, seven numbers, a name, eight values of a tile. */
 #define VX_TUNE_LINE_BYTES 256
 #define VX_TUNE_FILE_BYTES ((size_t)VX_TUNE_ROWS_MAX * 128)
-/* Buckets of pairs / (N*V): surfaces lie in the fourth, LiDAR in the second and third. */
+/* Eighths of pairs / (N*V). */
 #define VX_TUNE_FILLS 8
 
 struct vx_tune_row {
@@ -44,15 +46,13 @@ struct vx_tune_row {
     i32 ci, co, v;
     enum vx_number type;
     i32 n_bits; /* vx_bit_length(n) */
-    i32 fill;   /* vx_tune_fill */
+    enum vx_density density;
     enum vx_conv_algorithm algorithm;
     struct vx_tile tile; /* values; those past the spec's macros are 0 */
     i64 ns;
 };
 struct vx_tune_table;
 
-/* The eighth that a fill falls in; an unknown fill (0) counts as that of a surface. */
-i32 vx_tune_fill(f64 fill);
 const char *vx_tune_type_name(enum vx_number type);    /* "FP16" "BF16" "TF32" "FP32" */
 enum vx_number vx_tune_type_of_name(const char *name); /* any case; 0 = no such type */
 /* The key of a problem; hash, algorithm, tile and ns are the caller's to fill. */

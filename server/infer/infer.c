@@ -50,6 +50,13 @@ static void reply_add_timing(const struct vx_infer *infer, const struct vx_call 
     device->kind = VX_PARAMETER_TEXT;
     snprintf(device->text, sizeof device->text, "%s:%d",
              vx_workers_info(infer->workers, end->worker)->device, end->worker);
+    if (!call->request.layers || !end->batch) return;
+    const char *taken = vx_done_taken(end->batch, end->done);
+    if (!taken) return;
+    reply_add(reply, "layers", 0);
+    struct vx_reply_parameter *layers = &reply->parameters[reply->parameters_count - 1];
+    layers->kind = VX_PARAMETER_TEXT;
+    layers->long_text = taken;
 }
 
 /* Adds the coords_ref that a later request may send in place of these coordinates. */

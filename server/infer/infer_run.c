@@ -21,6 +21,7 @@ static struct vx_run_item infer_run_item(const struct vx_infer *infer,
         .coords_columns = admitted->coords ? admitted->coords_columns : 4,
         .feats_dtype = admitted->feats_dtype,
         .asks = vx_infer_asks(infer, call),
+        .says_taken = call->request.layers,
     };
     if (admitted->coords) item.coords = admitted->coords->place;
     memcpy(item.shape, admitted->shape, sizeof item.shape);

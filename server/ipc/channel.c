@@ -41,9 +41,30 @@ static struct vx_why *done_why_at(const struct vx_message_done *done, i32 k)
     return (struct vx_why *)(uintptr_t)(whys + (size_t)k * sizeof(struct vx_why));
 }
 
+/* The k-th text of what layers took, from 0 on. */
+static struct vx_taken *done_taken_at(const struct vx_message_done *done, i32 k)
+{
+    u8 *first = (u8 *)done_why_at(done, done->whys_count);
+    return (struct vx_taken *)(first + (size_t)k * sizeof(struct vx_taken));
+}
+
 size_t vx_message_done_bytes(const struct vx_message_done *done)
 {
-    return (size_t)((const u8 *)done_why_at(done, done->whys_count) - (const u8 *)done);
+    return (size_t)((const u8 *)done_taken_at(done, done->taken_count) -
+                    (const u8 *)done);
+}
+
+void vx_done_add_taken(struct vx_message_done *done, const struct vx_taken *taken)
+{
+    VX_ASSERT(done->taken_count < VX_TAKEN_MAX);
+    *done_taken_at(done, done->taken_count++) = *taken;
+}
+
+const char *vx_done_taken(const struct vx_message_done *done,
+                          const struct vx_done_item *item)
+{
+    VX_ASSERT(item->taken >= 0 && item->taken <= done->taken_count);
+    return item->taken ? done_taken_at(done, item->taken - 1)->text : NULL;
 }
 
 void vx_done_add_why(struct vx_message_done *done, i32 item, const char *text)
@@ -72,15 +93,19 @@ static bool done_is_whole(const struct vx_message_done *done, size_t bytes)
     if (bytes < offsetof(struct vx_message_done, items)) return false;
     if (done->items_count < 1 || done->items_count > VX_BATCH_ITEMS_MAX) return false;
     if (done->whys_count < 0 || done->whys_count > done->items_count) return false;
+    if (!is_within(done->taken_count, 0, VX_TAKEN_MAX)) return false;
     if (bytes != vx_message_done_bytes(done)) return false;
     for (i32 i = 0; i < done->items_count; i++) {
         const struct vx_done_item *item = &done->items[i];
         if (item->why < -1 || item->why >= done->whys_count) return false;
+        if (!is_within(item->taken, 0, done->taken_count)) return false;
         if (!is_within(item->set_voxels, 0, (i64)VX_SETS_MAX * VX_VOXELS_MAX))
             return false;
     }
     for (i32 k = 0; k < done->whys_count; k++)
         if (!memchr(done_why_at(done, k)->text, 0, VX_WHY_BYTES)) return false;
+    for (i32 k = 0; k < done->taken_count; k++)
+        if (!memchr(done_taken_at(done, k)->text, 0, VX_TAKEN_BYTES)) return false;
     return true;
 }
 

@@ -91,6 +91,7 @@ struct vx_run_item {
     i32 shape[3];    /* vx_item.shape */
     i32 feats_dtype; /* enum vx_dtype */
     u32 asks;        /* a bit for each output whose place comes later: vx_item.asks */
+    bool says_taken; /* vx_item.says_taken */
 };
 struct vx_message_run {
     struct vx_message_head head;
@@ -129,6 +130,7 @@ struct vx_done_item {
     bool ran; /* it was given to the device: not refused before */
     bool geometry_hit, geometry_kept;
     i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs, set_voxels;
+    i32 taken; /* vx_item.taken: the number of its text, from 1 on; 0 = none */
 };
 struct vx_message_done {
     struct vx_message_head head;
@@ -136,9 +138,11 @@ struct vx_message_done {
     i64 received_ns, sent_ns;
     i64 device_ns; /* vx_batch.device_ns */
     i32 items_count;
-    i32 whys_count; /* error texts; in the record they follow the last item directly */
+    i32 whys_count;  /* error texts; in the record they follow the last item directly */
+    i32 taken_count; /* what layers took; these texts follow the error texts */
     struct vx_done_item items[VX_BATCH_ITEMS_MAX];
-    struct vx_why room[VX_BATCH_ITEMS_MAX]; /* use vx_done_why, not this */
+    struct vx_why room[VX_BATCH_ITEMS_MAX];   /* use vx_done_why, not this */
+    struct vx_taken taken_room[VX_TAKEN_MAX]; /* use vx_done_taken */
 };
 
 struct vx_message_up {
@@ -230,12 +234,17 @@ static inline size_t vx_message_places_bytes(i32 count)
     return offsetof(struct vx_message_places, items) +
            (size_t)count * sizeof(struct vx_places_item);
 }
-/* Bytes of DONE, from its two counts. */
+/* Bytes of DONE, from its three counts. */
 size_t vx_message_done_bytes(const struct vx_message_done *done);
 /* Sets and gets the error text of an item; items_count must be set before.  vx_done_why
  * returns "" for an item that succeeded. */
 void vx_done_add_why(struct vx_message_done *done, i32 item, const char *text);
 const struct vx_why *vx_done_why(const struct vx_message_done *done, i32 item);
+/* The same of what layers took; all error texts must have been added.  NULL: not asked for,
+ * or there was no room for it. */
+void vx_done_add_taken(struct vx_message_done *done, const struct vx_taken *taken);
+const char *vx_done_taken(const struct vx_message_done *done,
+                          const struct vx_done_item *item);
 
 /* fds[0] is the front's end, non-blocking; fds[1] the worker's, blocking.  Both close on
  * exec. */

@@ -51,6 +51,7 @@ static struct vx_item device_item(const struct vx_worker *worker,
         .voxels = in->voxels,
         .feats_dtype = (enum vx_dtype)in->feats_dtype,
         .coords_change = vx_place_in_region(&in->coords),
+        .says_taken = in->says_taken,
     };
     const struct vx_worker_tensor coords = {in->voxels * in->coords_columns * 4, 4,
                                             VX_ITEM_COORDS};
@@ -125,8 +126,8 @@ static void device_on_run(struct vx_worker *worker, const struct vx_message_run 
     for (i32 i = 0; i < run->items_count; i++)
         batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model),
                                       &batch->uses[i]);
-    batch->batch =
-        (struct vx_batch){.items = batch->items, .items_count = run->items_count};
+    batch->batch = (struct vx_batch){
+        .items = batch->items, .items_count = run->items_count, .taken = batch->taken};
     batch->held = worker->holds;
     if (!batch->held) device_submit(worker, batch);
 }
@@ -144,6 +145,7 @@ static struct vx_done_item device_done_item(const struct vx_item *item)
         .output_ns = item->output_ns,
         .pairs = item->pairs,
         .set_voxels = item->set_voxels,
+        .taken = item->taken,
     };
 }
 
@@ -155,7 +157,7 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
     out->received_ns = batch->received_ns;
     out->device_ns = batch->batch.device_ns;
     out->items_count = batch->batch.items_count;
-    out->whys_count = 0;
+    out->whys_count = out->taken_count = 0;
     for (i32 i = 0; i < out->items_count; i++) {
         vx_worker_check(worker, &batch->uses[i], &batch->items[i]);
         out->items[i] = device_done_item(&batch->items[i]);
@@ -167,6 +169,8 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
         if (item->status.fault)
             vx_done_add_why(out, i, vx_status_text(item->status, &item->why));
     }
+    for (i32 i = 0; i < batch->batch.taken_count; i++)
+        vx_done_add_taken(out, &batch->taken[i]);
     vx_panic_note("after batch", batch->head.serial);
     batch->head.serial = 0;
     out->sent_ns = vx_clock_ns();

@@ -68,6 +68,7 @@ struct vx_worker_batch {
     struct vx_batch batch;
     struct vx_item items[VX_BATCH_ITEMS_MAX];
     struct vx_worker_uses uses[VX_BATCH_ITEMS_MAX];
+    struct vx_taken taken[VX_TAKEN_MAX];
 };
 
 /* A client's memory.  MAP sets `there`, UNMAP clears it. */

@@ -95,6 +95,14 @@ def test_properties_of_a_ply_are_features(daemon, client, folder):
                                client.infer("conv", COORDS, feats)["out"], rtol=1e-4, atol=1e-2)
 
 
+def test_layers_are_told_on_request(daemon, folder):
+    lines = voxel(daemon, folder, "grid.npz", "--layers").stdout.splitlines()
+    assert [line for line in lines if line.startswith("layers ")][0].endswith(": conv head")
+    assert sum("conv head" in line for line in lines) == 1  # not among the other parameters
+    assert "layers " not in voxel(daemon, folder, "grid.npz").stdout
+    assert voxel(daemon, folder, "grid.npz", "--layers", "-q").stdout == ""
+
+
 def test_an_array_of_a_npz_by_name(daemon, client, folder):
     grid = np.load(folder / "grid.npz")
     for words, feats in (((), grid["feats"]), (("--feats", "colour"), grid["colour"])):

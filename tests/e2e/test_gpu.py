@@ -93,6 +93,15 @@ def gpu_daemon(repository, tmp_path_factory):
         yield one
 
 
+def test_timing_can_say_which_algorithm_and_tile_each_layer_took(gpu_daemon):
+    coords, feats = random_grid(9, 300)
+    with Client(gpu_daemon.grpc) as client:
+        said = client.infer("conv", coords, feats, timing="layers", timeout=PATIENCE).parameters
+        assert re.fullmatch(r"\w+\[[\d,]+\]: conv( head|; implicit\[[\d,]+\]: head)",
+                            said["layers"])
+        assert said["device"].startswith("fake:0")
+
+
 def test_bad_coordinates_are_refused_in_the_same_words(gpu_daemon):
     with Client(gpu_daemon.grpc) as client, pytest.raises(Exception) as caught:
         client.infer("conv", [[0, 1, 2, 3], [0, 1, 2, 3]], np.ones((2, 4), np.float32))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The RPCs beside inference, health and reflection, called by stock clients."""
 import json
+import re
 import threading
 
 import grpc
@@ -177,6 +178,17 @@ def test_timing_says_what_a_request_cost(client):
                                                     "output"))
     assert 0 < stages <= said["total_ns"]
     assert not client.infer("conv", coords, feats).parameters
+
+
+def test_timing_can_say_what_each_layer_took(client):
+    """The CPU's own name of its loops, or of a BLAS; only when asked for."""
+    coords, feats = random_grid(3, 400)
+    answer = client.infer("conv", coords, feats, timing="layers")
+    assert re.fullmatch(r"(AVX-512|AVX2|baseline vectors): conv head", answer.parameters["layers"])
+    assert answer.parameters["pairs"] >= 400
+    assert "layers" not in client.infer("conv", coords, feats, timing=True).parameters
+    with pytest.raises(voxeld.VoxeldError, match="expected true, false or \"layers\", got 'all'"):
+        client.infer("conv", coords, feats, parameters={"timing": "all"})
 
 
 def test_unknown_methods_do_not_hang(channel):

@@ -188,7 +188,7 @@ static void results_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     /* One map, none, few, and more than threads add up; with many for a few pieces. */
     static const i64 maps_of[] = {1, 0, 2, 33, 3, 32, 70};
     const i64 maps = maps_of[turn % 7];
-    const i32 most = (VX_TRIAL_FIELDS_MAX - 3) / (i32)(2 + maps);
+    const i32 most = (VX_TRIAL_FIELDS_MAX - 4) / (i32)(2 + maps);
     struct vx_trial trial;
     if (count > most) count = most;
     struct vx_piece_results_args args = {.count = count, .maps = maps};
@@ -204,6 +204,8 @@ static void results_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     const struct vx_field *lists = vx_trial_in(&trial, &args.pairs, pairs, pairs_bytes);
     vx_trial_out(rig, &trial, &args.results,
                  (size_t)count * sizeof(struct vx_piece_result));
+    if (maps && turn % 3) /* also one by one */
+        vx_trial_out(rig, &trial, &args.each, (size_t)(count * maps) * sizeof(u64));
     for (i32 p = 0; p < count; p++) {
         vx_trial_inside(&trial, lists);
         pairs_fields(rig, &trial, maps, pairs + p * maps);

@@ -11,8 +11,10 @@ vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c tests/support/voxels.c)
 # Layers that one kernel of a GPU computes together.
 vx_unit_test(NAME test_gpu_mlp LIBS engine)
+# How a round is laid out.
+vx_unit_test(NAME test_gpu_places LIBS engine)
 # Networks on the fake GPU.
-foreach(name gpu_dense gpu_dense_parts gpu_exec gpu_exec_faults gpu_fp8 gpu_rounds gpu_sets gpu_shapes gpu_stages)
+foreach(name gpu_dense gpu_dense_parts gpu_density gpu_exec gpu_exec_faults gpu_fp8 gpu_rounds gpu_sets gpu_shapes gpu_stages)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 10 BUSY LABELS mixes
     SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c ${vx_network_oracle})

@@ -8,6 +8,7 @@ foreach(name safetensors network network_fp8 network_last network_limits network
 endforeach()
 vx_unit_test(NAME test_place LIBS engine SOURCES tests/support/unet.c)
 vx_unit_test(NAME test_fuse_gather LIBS engine)
+vx_unit_test(NAME test_taken LIBS engine)
 vx_unit_test(NAME test_fuse_live LIBS engine)
 foreach(name engine engine_asks engine_faults engine_fp8 engine_mixes engine_predicted engine_warm
     weights_source)

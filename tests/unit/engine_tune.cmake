@@ -1,5 +1,5 @@
 # Tuning tables, picks, measuring, and the tools that use them; all on the fake device.
-foreach(name tune measure tune_tools)
+foreach(name tune pick measure tune_tools)
   vx_unit_test(NAME test_${name} LIBS engine LABELS mixes)
 endforeach()
 vx_unit_test(NAME test_tune_shipped LIBS engine)

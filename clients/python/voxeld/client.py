@@ -88,7 +88,8 @@ class Client:
         outputs are.
 
         Options: version (1 or more; default the highest), id, outputs (names; default all),
-        priority (1 is the highest), timing (stage times in the answer's parameters),
+        priority (1 is the highest), timing (stage times in the answer's parameters; "layers": also
+        what computed each layer),
         queue_timeout_us, bf16, parameters (dict), input_names (of coords and feats),
         spatial_shape (X, Y, Z: in place of the model's, if it has one).
 

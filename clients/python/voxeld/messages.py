@@ -218,7 +218,7 @@ def _head(model, options):
         raise TypeError(f"parameters: expected a dict, got {type(given).__name__}")
     parameters = dict(given)
     if options.get("timing"):
-        parameters["timing"] = True
+        parameters["timing"] = "layers" if options["timing"] == "layers" else True
     timeout = _count("queue_timeout_us", options.get("queue_timeout_us"))
     if timeout:
         parameters["timeout"] = timeout

@@ -316,11 +316,16 @@ static i32 blas_rows(const struct vx_conv_args *args)
  *
  * With vectors of 4 they reach 34, and a BLAS is faster (60) once a layer is wide enough
  * to pay for the copies. */
-static bool use_blas(const struct vx_cpu *cpu, const struct vx_conv_args *args)
+static bool use_blas(const struct vx_cpu *cpu, i32 ci, i32 co)
 {
     if (cpu->multiplier != VX_MULTIPLIER_AUTO)
         return cpu->multiplier == VX_MULTIPLIER_BLAS;
-    return cpu->blas.sgemm && (i64)args->ci * args->co >= BLAS_CHANNELS_MIN;
+    return cpu->blas.sgemm && (i64)ci * co >= BLAS_CHANNELS_MIN;
+}
+
+const char *vx_cpu_multiplier(const struct vx_cpu *cpu, i32 ci, i32 co)
+{
+    return use_blas(cpu, ci, co) ? cpu->blas.name : cpu->loops->name;
 }
 
 /* Small sets are cut finer, so that every thread has work; no row's bits change. */
@@ -357,7 +362,7 @@ static struct vx_conv_args with_strides(const struct vx_conv_args *args)
 static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
 {
     struct conv conv = {with_strides(args), cpu, blas_rows(args)};
-    bool blas = use_blas(cpu, args);
+    bool blas = use_blas(cpu, args->ci, args->co);
     vx_pool_spread(cpu->pool, &(struct vx_pool_job){args->n, tile_rows(cpu, args->n),
                                                     blas ? blas_tile : conv_tile, &conv});
 }

@@ -9,8 +9,10 @@
 #include "engine/cpu/geometry/room.h"
 #include "engine/cpu/run/exec.h"
 #include "engine/model/model.h"
+#include "engine/model/taken.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* A batch, and how far it is: the items before `at` have ended. */
 struct run {
@@ -169,6 +171,36 @@ static bool asking_advance(struct device *device, const struct run *run,
     return true;
 }
 
+static void taken_how(const void *context, u32 key, char text[VX_TAKEN_HOW_BYTES])
+{
+    const char *const *names = context;
+    snprintf(text, VX_TAKEN_HOW_BYTES, "%s", names[key]);
+}
+
+/* Which multiplier each product of the model takes: the same for all requests. */
+static void say_taken(const struct device *device, const struct run *run,
+                      struct vx_item *item)
+{
+    const struct vx_plan *plan = run->model->plan;
+    struct vx_taken_layer layers[VX_LAYERS_MAX];
+    struct vx_taken taken;
+    const char *names[2] = {vx_cpu_multiplier(device->cpu, 1, 1)};
+    i32 count = 0;
+    for (i32 i = 0; i < plan->launches_count; i++) {
+        const struct vx_layer *layer = plan->launches[i].node->layer;
+        const bool product = vx_launch_is_product(&plan->launches[i]);
+        if (!product && !vx_op_is_conv(plan->launches[i].op)) continue;
+        const char *name = names[0]; /* of groups */
+        if (product)
+            name = vx_cpu_multiplier(device->cpu, layer->channels_in, layer->channels);
+        const bool wide = strcmp(name, names[0]) != 0;
+        if (wide) names[1] = name;
+        layers[count++] = (struct vx_taken_layer){layer->name, wide};
+    }
+    vx_taken_print(layers, count, &(struct vx_taken_how){taken_how, names}, &taken);
+    vx_item_say_taken(run->batch, item, taken.text);
+}
+
 /* One request after the other, each on all cores: batching gains a CPU nothing.  Runs the
  * first batch to its end, or to an item that waits for the caller. */
 static void cpu_advance(struct device *device)
@@ -182,6 +214,7 @@ static void cpu_advance(struct device *device)
             goes = asking_advance(device, run, item);
         else if (vx_item_runs(item))
             vx_exec_run(device->exec, run->model->plan, run->model->weights, item);
+        if (goes && item->says_taken && vx_item_runs(item)) say_taken(device, run, item);
     }
     run->batch->device_ns += vx_clock_ns() - begin;
 }

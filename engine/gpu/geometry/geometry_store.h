@@ -42,6 +42,10 @@
 /* Four orders per entry: known networks sort one to four maps of a geometry. */
 #define VX_GPU_STORE_ORDERS 16384
 
+/* The maps of a geometry whose fill is kept.  Networks have one or two maps of one set on
+ * each level. */
+#define VX_GPU_FILLS_MAX 16
+
 struct vx_gpu_store;
 
 /* The key of an entry. */
@@ -51,7 +55,7 @@ struct vx_gpu_store_name {
     i32 shape[3];                    /* the request's own; zeros: the network's */
 };
 /* Borrowed from hold or make until drop.  The caller writes `sized`, `rows`,
- * `writers`, `settled` and `pairs`; the store writes the other fields. */
+ * `writers`, `settled`, `pairs` and `fills`; the store writes the other fields. */
 struct vx_gpu_geometry {
     struct vx_gpu_store_name name;
     i64 n;
@@ -66,6 +70,7 @@ struct vx_gpu_geometry {
     u32 writers;  /* bits of the lanes that may still write to it */
     bool settled; /* the host has read that it is valid, and `pairs` */
     i64 pairs;
+    f32 fills[VX_GPU_FILLS_MAX]; /* pairs / (rows * V) of some maps; 0 = not known */
 
     /* Private to the store. */
     u64 offset;

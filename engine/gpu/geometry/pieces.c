@@ -484,8 +484,8 @@ vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
     }
     VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     const struct vx_piece_results_args args = {
-        results->pieces_count, results->maps_count, places.device, pairs.device,
-        (struct vx_piece_result *)(void *)results->results};
+        results->pieces_count, results->maps_count,      places.device,
+        pairs.device,          (void *)results->results, results->each};
     return vx_gpu_map_launch(queue, "piece_results", &args, why);
 }
 

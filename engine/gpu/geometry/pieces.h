@@ -124,6 +124,7 @@ struct vx_gpu_results {
     i32 maps_count;      /* of each piece, whose pairs are wanted */
     u32 *const *differs; /* one per piece: where compare wrote; NULL = not compared */
     struct vx_gpu_piece_result *results; /* (pieces_count) device out */
+    u64 *each; /* (pieces_count, maps_count) device out: the pairs of each map; or NULL */
 };
 VX_MUST_USE vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
                                             struct vx_gpu_upload *upload,

@@ -3,22 +3,9 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "engine/gpu/geometry/ranks.h"
-#include "engine/gpu/geometry/top.h"
-#include "engine/gpu/model/model_dense.h"
-#include "engine/gpu/model/model_live.h"
 #include "engine/gpu/model/model_mlp.h"
-#include "engine/gpu/model/model_norm.h"
-#include "engine/gpu/model/model_points.h"
-#include "engine/gpu/model/sizes.h"
-#include "kernels/23_key_order.h"
 
 #include <string.h>
-
-static bool is_staged(const struct vx_plan *plan)
-{
-    return plan->stages_count > 1;
-}
 
 bool vx_gpu_is_conv(const struct vx_launch *launch)
 {
@@ -67,9 +54,11 @@ static i64 size_middle(int bits)
 }
 
 static struct vx_conv_choice *choice_at(const struct vx_gpu_choices *choices, i32 launch,
-                                        int bits)
+                                        int bits, enum vx_density density)
 {
-    return &choices->choices[(bits - 1) * choices->plan->launches_count + launch];
+    return &choices->choices[((i32)density * choices->sizes + bits - 1) *
+                                 choices->plan->launches_count +
+                             launch];
 }
 
 /* The sizes of a launch. */
@@ -89,7 +78,41 @@ static bool sorting_pays(const struct vx_plan *plan, i32 map)
     return key->kind != VX_MAP_DOWN || vx_map_offsets(key) > BLOCK_OFFSETS;
 }
 
-static void choose(const struct vx_gpu_choices *choices, const struct vx_pick *pick)
+/* Only maps of one set are measured. */
+static void follow(struct vx_gpu_choices *choices)
+{
+    const struct vx_plan *plan = choices->plan;
+    for (i32 map = 0; map < plan->maps_count; map++) {
+        const struct vx_map_key *key = &plan->maps[map];
+        choices->follows[map] = -1;
+        if (key->kind != VX_MAP_SUBM || vx_map_offsets(key) == 1) continue;
+        if (choices->followed_count == VX_GPU_FILLS_MAX) continue;
+        choices->follows[map] = (i8)choices->followed_count;
+        choices->followed[choices->followed_count++] = map;
+    }
+}
+
+/* The choices of a launch for one size: on surfaces, and on what it may lie on instead. */
+static void choose_size(struct vx_gpu_choices *choices, i32 launch, int bits,
+                        const struct vx_pick *pick)
+{
+    const i32 map = choices->plan->launches[launch].map;
+    const struct vx_conv_choice *first =
+        choice_at(choices, launch, bits, VX_DENSITY_SURFACE);
+    struct vx_conv_problem problem;
+    vx_gpu_problem_make(choices, launch, size_middle(bits), &problem);
+    for (int i = 0; i < VX_DENSITIES_COUNT; i++) {
+        const enum vx_density density = (enum vx_density)i;
+        struct vx_conv_choice *choice = choice_at(choices, launch, bits, density);
+        *choice = *first;
+        if (density != VX_DENSITY_SURFACE) problem.fill = vx_density_fill(density);
+        if (density == VX_DENSITY_SURFACE || (map >= 0 && choices->follows[map] >= 0))
+            (void)vx_pick_conv(pick, &problem, choice);
+        choices->by_density |= memcmp(choice, first, sizeof *choice) != 0;
+    }
+}
+
+static void choose(struct vx_gpu_choices *choices, const struct vx_pick *pick)
 {
     /* A layer of one offset has no map, and only IMPLICIT needs none. */
     struct vx_pick plain = *pick;
@@ -100,11 +123,10 @@ static void choose(const struct vx_gpu_choices *choices, const struct vx_pick *p
         bool sorted = sorting_pays(choices->plan, launch->map);
         if (launch->map >= 0 && pick->algorithm != VX_CONV_AUTO) sorted = true;
         for (int bits = 1; bits <= bits_of(choices, i); bits++) {
-            struct vx_conv_problem problem;
-            struct vx_conv_choice *choice = choice_at(choices, i, bits);
-            vx_gpu_problem_make(choices, i, size_middle(bits), &problem);
-            (void)vx_pick_conv(sorted ? pick : &plain, &problem, choice);
-            VX_ASSERT(sorted || choice->algorithm == VX_CONV_IMPLICIT);
+            choose_size(choices, i, bits, sorted ? pick : &plain);
+            VX_ASSERT(sorted ||
+                      choice_at(choices, i, bits, VX_DENSITY_SURFACE)->algorithm ==
+                          VX_CONV_IMPLICIT);
         }
     }
 }
@@ -163,8 +185,8 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         made->stages[i] = want->plan->sets[i].stage;
         if (made->rows_max[i] > most) most = made->rows_max[i];
     }
-    size_t count = (size_t)vx_bit_length((u64)most) * (size_t)want->plan->launches_count;
-    made->choices = vx_alloc_zero(count * sizeof *made->choices);
+    made->sizes = vx_bit_length((u64)most);
+    made->choices = vx_alloc_zero(vx_gpu_choices_bytes(made));
     if (!made->choices) {
         vx_gpu_choices_close(&made);
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the choices of a model");
@@ -172,6 +194,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
     for (i32 i = 0; i < want->plan->launches_count; i++)
         made->numbers[i] = vx_gpu_node_number(want->plan->launches[i].node, want->type,
                                               want->pick->caps);
+    follow(made);
     choose(made, want->pick);
     mark_neighbours(made);
     vx_gpu_mlp_find(made, want->pick->caps);
@@ -189,11 +212,22 @@ void vx_gpu_choices_close(struct vx_gpu_choices **choices)
 }
 
 const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choices,
-                                               i32 launch, i64 n)
+                                               i32 launch, i64 n, enum vx_density density)
 {
     VX_ASSERT(n > 0);
     VX_ASSERT(vx_bit_length((u64)n) <= bits_of(choices, launch));
-    return choice_at(choices, launch, vx_bit_length((u64)n));
+    return choice_at(choices, launch, vx_bit_length((u64)n), density);
+}
+
+const struct vx_conv_choice *vx_gpu_choice_of(const struct vx_gpu_choices *choices,
+                                              const struct vx_gpu_places *places,
+                                              i32 launch)
+{
+    const struct vx_launch *at = &choices->plan->launches[launch];
+    const i32 followed = at->map >= 0 ? choices->follows[at->map] : -1;
+    enum vx_density density = VX_DENSITY_SURFACE;
+    if (followed >= 0) density = (enum vx_density)places->densities.of[followed];
+    return vx_gpu_choice_get(choices, launch, places->rows[at->set], density);
 }
 
 void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
@@ -201,294 +235,10 @@ void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
 {
     VX_ASSERT(bits > 0);
     VX_ASSERT(bits <= bits_of(choices, launch));
-    *choice_at(choices, launch, bits) = *choice;
-}
-
-/* The index of the sorted map that a choice reads; adds it if it is new. */
-static i32 places_sorted(i32 map, i32 groups, struct vx_gpu_places *places)
-{
-    for (i32 i = 0; i < places->sorted_count; i++)
-        if (places->sorted[i].map == map && places->sorted[i].groups == groups) return i;
-    places->sorted[places->sorted_count] = (struct vx_gpu_sorted){map, groups, 0, 0};
-    return places->sorted_count++;
-}
-
-/* Sets sorted_of for a launch; returns the bytes of its workspace. */
-static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
-                            struct vx_gpu_places *places)
-{
-    const struct vx_launch *at = &choices->plan->launches[launch];
-    struct vx_conv_problem problem;
-    const i64 n = places->rows[at->set];
-    places->sorted_of[launch] = -1;
-    if (at->op == VX_OP_GROUP_NORM || at->op == VX_OP_INSTANCE_NORM)
-        return vx_gpu_norm_bytes(choices, launch, places);
-    if (at->op == VX_OP_GLOBAL_POOL)
-        return vx_gpu_sample_pool_bytes(choices, launch, places);
-    if (at->op == VX_OP_VOXELIZE) return vx_gpu_voxelize_bytes(choices, launch, places);
-    if (!vx_gpu_is_conv(at) || !n) return 0;
-    const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, n);
-    vx_gpu_problem_make(choices, launch, n, &problem);
-    if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
-        places->sorted_of[launch] =
-            places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm), places);
-    return vx_gpu_conv_bytes(choices, launch, &problem, choice);
-}
-
-/* The most that a launch needs with so many rows or fewer; adds all sorted maps. */
-static size_t places_launch_most(const struct vx_gpu_choices *choices, i32 launch,
-                                 struct vx_gpu_places *places)
-{
-    const struct vx_launch *at = &choices->plan->launches[launch];
-    const int sizes = vx_bit_length((u64)places->rows[at->set]);
-    size_t most = places_launch(choices, launch, places);
-    for (int bits = 1; vx_gpu_is_conv(at) && bits < sizes; bits++) {
-        const i64 last = ((i64)1 << bits) - 1;
-        const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, last);
-        struct vx_conv_problem problem;
-        vx_gpu_problem_make(choices, launch, last, &problem);
-        if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
-            (void)places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm),
-                                places);
-        size_t wanted = vx_gpu_conv_bytes(choices, launch, &problem, choice);
-        if (wanted > most) most = wanted;
+    const struct vx_conv_choice before =
+        *choice_at(choices, launch, bits, VX_DENSITY_SURFACE);
+    for (int i = 0; i < VX_DENSITIES_COUNT; i++) {
+        struct vx_conv_choice *at = choice_at(choices, launch, bits, (enum vx_density)i);
+        if (!memcmp(at, &before, sizeof before)) *at = *choice;
     }
-    return most;
-}
-
-struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_gpu_choices *choices,
-                                            const i64 *rows,
-                                            const struct vx_gpu_sorted *sorted)
-{
-    const struct vx_map_key *key = &choices->plan->maps[sorted->map];
-    return (struct vx_gpu_order_want){
-        .n = rows[key->to],
-        .v = vx_map_offsets(key),
-        .groups = sorted->groups,
-        .kernel = {key->kernel[0], key->kernel[1], key->kernel[2]},
-        .sorted = true,
-        .gray = true,
-        .tiles = choices->streams,
-        .neighbours = choices->neighbours[sorted->map]};
-}
-
-/* Places the join, if there is one, and all pieces as if the store were empty. */
-static size_t places_pieces(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
-                            size_t at, struct vx_gpu_places *places)
-{
-    if (sizes->count > 1) {
-        places->joined_rows = at;
-        at = vx_add_line(at, (size_t)places->rows[0] * sizeof(i32));
-        for (i32 i = 0; i < plan->maps_count; i++) {
-            const struct vx_map_key *key = &plan->maps[i];
-            places->joined[i] = at;
-            at = vx_add_line(at, vx_gpu_level_map_bytes(places->rows[key->to], key));
-        }
-        for (i32 o = 0; o < plan->ordered_count; o++) {
-            const i64 rows = places->rows[plan->ordered[o].set];
-            places->joined_ordered[o] = at;
-            at = vx_add_bytes(
-                at, vx_gpu_ordered_place(&plan->ordered[o], rows, false, NULL, NULL));
-        }
-    }
-    for (i32 i = 0; i < sizes->count; i++) {
-        const i64 *rows = sizes->rows + (i64)i * plan->sets_count;
-        places->pieces[i] = at;
-        at = vx_add_bytes(at, plan->levels ? vx_gpu_piece_maps_bytes(plan, rows)
-                                           : vx_gpu_piece_bytes(plan, rows[0]));
-    }
-    return at;
-}
-
-/* The most samples on each set that has sums over them: a piece has one of each number. */
-static void samples_count(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
-                          struct vx_gpu_places *places)
-{
-    for (i32 o = 0; o < plan->ordered_count; o++) {
-        places->samples_max[o] = 0;
-        for (i32 i = 0; i < sizes->count; i++) {
-            i64 rows = sizes->rows[(i64)i * plan->sets_count + plan->ordered[o].set];
-            places->samples_max[o] +=
-                (i32)(rows < VX_KEY_SAMPLES_MAX ? rows : VX_KEY_SAMPLES_MAX);
-        }
-    }
-}
-
-/* Places where the samples begin, behind one number that says how many there are. */
-static size_t places_samples(const struct vx_plan *plan, size_t at,
-                             struct vx_gpu_places *places)
-{
-    for (i32 o = 0; o < plan->ordered_count; o++) {
-        places->starts[o] = at;
-        if (plan->ordered[o].samples)
-            at = vx_add_line(at, VX_GPU_LINE_BYTES +
-                                     ((size_t)places->samples_max[o] + 1) * sizeof(i32));
-    }
-    return at;
-}
-
-/* With levels: places the rows of all pieces, as if the store were empty. */
-static size_t places_perms(const struct vx_plan *plan, const struct vx_gpu_sizes *sizes,
-                           struct vx_gpu_places *places)
-{
-    size_t at = 0;
-    if (!plan->levels) return 0;
-    for (i32 i = 0; i < sizes->count; i++) {
-        places->perms[i] = at;
-        at = vx_add_bytes(
-            at, vx_gpu_piece_bytes(plan, sizes->rows[(i64)i * plan->sets_count]));
-    }
-    return at;
-}
-
-/* Bytes of the indices of all sets, set 0 too, each as large as its bound. */
-static size_t places_levels(const struct vx_gpu_choices *choices,
-                            const struct vx_gpu_piece *pieces, i32 count,
-                            struct vx_gpu_places *places)
-{
-    const struct vx_plan *plan = choices->plan;
-    i64 bounds[VX_BATCH_ITEMS_MAX * VX_SETS_MAX];
-    const struct vx_gpu_levels levels = {.keys = choices->keys,
-                                         .sets_count = plan->sets_count,
-                                         .requests_count = count,
-                                         .rows_max = bounds};
-    for (i32 i = 0; i < count; i++)
-        vx_sets_rows_max(plan->sets, plan->sets_count, pieces[i].n,
-                         bounds + (i64)i * plan->sets_count);
-    size_t indices = vx_gpu_build_bytes(pieces, count, true);
-    places->levels = vx_add_line(places->scratch, indices);
-    return vx_add_bytes(places->levels - places->scratch, vx_gpu_levels_bytes(&levels));
-}
-
-/* Places the coordinates, and scratch memory for building and then for sorting; returns
- * where it ends. */
-static size_t places_scratch(const struct vx_gpu_choices *choices,
-                             const struct vx_gpu_sizes *sizes, size_t at,
-                             struct vx_gpu_places *places)
-{
-    const struct vx_plan *plan = choices->plan;
-    struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX] = {{0}};
-    size_t build, orders = 0;
-    for (i32 i = 0; i < sizes->count; i++) {
-        pieces[i].n = sizes->rows[(i64)i * plan->sets_count];
-        places->coords[i] = at;
-        at = vx_add_line(at, (size_t)pieces[i].n * 4 * sizeof(i32));
-    }
-    places->scratch = at;
-    build = plan->levels ? places_levels(choices, pieces, sizes->count, places)
-                         : vx_gpu_build_bytes(pieces, sizes->count, false);
-    for (i32 i = 0; i < places->sorted_count; i++) {
-        struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(choices, places->rows, &places->sorted[i]);
-        places->sorted[i].scratch = orders; /* all of a stage are built together */
-        orders = vx_add_line(orders, vx_gpu_order_scratch_bytes(&want));
-    }
-    places->order_scratch = is_staged(plan) ? vx_add_line(at, build) : at;
-    return is_staged(plan) ? vx_add_bytes(places->order_scratch, orders)
-                           : vx_add_bytes(at, build > orders ? build : orders);
-}
-
-/* The most scratch of orders and of sets by logits, in the workspace. */
-static size_t places_ranks(const struct vx_plan *plan, const struct vx_gpu_places *places)
-{
-    size_t most = 0;
-    for (i32 o = 0; o < plan->ordered_count; o++) {
-        if (!vx_plan_is_sorted(&plan->ordered[o])) continue;
-        size_t wanted = vx_gpu_ranks_bytes(places->rows[plan->ordered[o].set]);
-        if (wanted > most) most = wanted;
-    }
-    for (i32 set = 1; set < plan->sets_count; set++) {
-        const struct vx_set_key *key = &plan->sets[set].key;
-        size_t wanted = key->top ? vx_gpu_top_bytes(places->rows[key->from]) : 0;
-        if (wanted > most) most = wanted;
-    }
-    return most;
-}
-
-/* Adds up the rows; false: there are too many. */
-static bool places_rows(const struct vx_gpu_choices *choices,
-                        const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places)
-{
-    const i32 sets = choices->plan->sets_count;
-    for (i32 set = 0; set < sets; set++) {
-        places->rows[set] = 0;
-        for (i32 i = 0; i < sizes->count; i++)
-            places->rows[set] += sizes->rows[(i64)i * sets + set];
-        if (places->rows[set] > choices->rows_max[set]) return false;
-    }
-    return true;
-}
-
-void vx_gpu_places_make(const struct vx_gpu_choices *choices,
-                        const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places)
-{
-    const struct vx_plan *plan = choices->plan;
-    size_t workspace = 0;
-    VX_ASSERT(sizes->count >= 1);
-    VX_ASSERT(sizes->count <= VX_BATCH_ITEMS_MAX);
-    places->pieces_count = sizes->count;
-    places->sorted_count = 0;
-    places->bytes = SIZE_MAX;
-    if (!places_rows(choices, sizes, places)) return;
-    samples_count(plan, sizes, places);
-    for (i32 i = 0; i < plan->launches_count; i++) {
-        VX_ASSERT(sizes->bounds || !is_staged(plan));
-        size_t wanted = sizes->bounds && plan->levels
-                            ? places_launch_most(choices, i, places)
-                            : places_launch(choices, i, places);
-        if (wanted > workspace) workspace = wanted;
-    }
-    memcpy(places->laid, places->rows, sizeof places->laid);
-    places->shared = places_perms(plan, sizes, places);
-    const size_t tensors = vx_add_line(places->shared, vx_plan_bytes(plan, places->rows));
-    size_t at = places_scratch(choices, sizes, is_staged(plan) ? tensors : places->shared,
-                               places);
-    at = vx_add_line(at > tensors ? at : tensors, 0);
-    at = places_pieces(plan, sizes, at, places);
-    for (i32 i = 0; i < places->sorted_count; i++) {
-        struct vx_gpu_order_want want =
-            vx_gpu_sorted_want(choices, places->rows, &places->sorted[i]);
-        places->sorted[i].offset = at;
-        at = vx_add_line(at, vx_gpu_order_bytes(&want));
-    }
-    const size_t ranks = places_ranks(plan, places), dense = vx_gpu_dense_bytes(plan);
-    if (ranks > workspace) workspace = ranks;
-    if (dense > workspace) workspace = dense;
-    at = places_samples(plan, at, places);
-    places->workspace = at;
-    places->bytes = vx_add_line(places->workspace, workspace);
-}
-
-void vx_gpu_places_stage(const struct vx_gpu_choices *choices,
-                         const struct vx_gpu_sizes *sizes, i32 stage,
-                         struct vx_gpu_places *places)
-{
-    const struct vx_plan *plan = choices->plan;
-    const i32 sorted = places->sorted_count;
-    VX_ASSERT(is_staged(plan));
-    VX_ASSERT(places->pieces_count == sizes->count);
-    const bool known = places_rows(choices, sizes, places);
-    VX_ASSERT(known);
-    for (i32 set = 0; set < plan->sets_count; set++)
-        VX_ASSERT(places->rows[set] <= places->laid[set]);
-    samples_count(plan, sizes, places);
-    for (i32 i = vx_plan_stage_begin(plan, stage); i < plan->stage_ends[stage]; i++)
-        (void)places_launch(choices, i, places);
-    VX_ASSERT(places->sorted_count == sorted); /* all were laid out */
-}
-
-size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
-                          struct vx_gpu_places *places)
-{
-    size_t most = 0;
-    i64 rows[VX_SETS_MAX];
-    if (n > choices->voxels_max) return SIZE_MAX;
-    for (int bits = 1; bits <= vx_bit_length((u64)n); bits++) {
-        i64 last = ((i64)1 << bits) - 1;
-        vx_sets_rows_max(choices->plan->sets, choices->plan->sets_count,
-                         last > n ? n : last, rows);
-        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, true}, places);
-        if (places->bytes > most) most = places->bytes;
-    }
-    return most;
 }

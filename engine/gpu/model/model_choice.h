@@ -1,13 +1,14 @@
 /* model_choice - how a model runs on one device: algorithms, tiles and memory layout.
  *
- * Every layer has an algorithm and a tile for each size.  They are chosen at load; the
+ * Every layer has an algorithm and a tile for each size and density (tune/density.h; other
+ * maps than of one set count as surfaces).  They are chosen at load; the
  * sorted maps that they need, and the memory layout of a round, then depend only on the
- * rows of each set, so that a request that does not fit is refused before anything is
- * launched.  A size is the bit length of the rows of the layer's set; within one size only
+ * rows of each set and the densities of the round, whose memory is enough for any density,
+ * so that a request that does not fit is refused before anything is launched.  A size is the bit length of the rows of the layer's set; within one size only
  * lengths change.
  *
  *   VX_TRY(vx_gpu_choices_open(&want, &choices));
- *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false}, &places);
+ *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false, NULL}, &places);
  *   if (places.bytes > have) ...
  *   vx_gpu_choices_close(&choices);
  *
@@ -38,6 +39,7 @@
 #define VX_ENGINE_GPU_MODEL_CHOICE_H
 
 #include "engine/gpu/conv/conv.h"
+#include "engine/gpu/geometry/geometry_store.h"
 #include "engine/gpu/geometry/order.h"
 #include "engine/gpu/geometry/pieces.h"
 #include "engine/plan/plan.h"
@@ -49,6 +51,10 @@ struct vx_gpu_choices_want {
     i64 voxels_max;
     const struct vx_pick *pick;
 };
+/* The densities of the maps that are followed (vx_gpu_choices.followed). */
+struct vx_gpu_densities {
+    u8 of[VX_GPU_FILLS_MAX]; /* enum vx_density; zeros: surfaces */
+};
 struct vx_gpu_choices {
     const struct vx_plan *plan;
     enum vx_number type;
@@ -57,10 +63,16 @@ struct vx_gpu_choices {
     i64 voxels_max;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
-    i32 stages[VX_SETS_MAX];        /* of each set (network/sets.h) */
+    i32 stages[VX_SETS_MAX]; /* of each set (network/sets.h) */
     enum vx_number numbers[VX_LAYERS_MAX]; /* by launch: what a convolution multiplies */
-    u8 runs[VX_LAYERS_MAX];         /* by launch: launches of a run (model_mlp.h) */
-    struct vx_conv_choice *choices; /* (sizes, launches) */
+    u8 runs[VX_LAYERS_MAX];  /* by launch: launches of a run (model_mlp.h) */
+    /* The first maps of one set and several offsets: their fills are counted and kept, by
+     * their numbers here, which are the same for all models with the same maps. */
+    i32 followed[VX_GPU_FILLS_MAX], followed_count;
+    i8 follows[VX_LAYERS_MAX]; /* by map: its number in followed; -1 = it is not */
+    bool by_density;           /* some choice depends on it; false: nothing is counted */
+    struct vx_conv_choice *choices; /* (densities, sizes, launches) */
+    i32 sizes;
 };
 
 /* The rows of the pieces of one round on each set. */
@@ -70,6 +82,7 @@ struct vx_gpu_sizes {
     /* The rows are bounds: lay out what any smaller numbers on sets but 0 need, too, as a
      * smaller one may have an algorithm that needs more. */
     bool bounds;
+    const struct vx_gpu_densities *densities; /* NULL: all are surfaces */
 };
 /* Rows sorted by one map's masks. */
 struct vx_gpu_sorted {
@@ -80,6 +93,7 @@ struct vx_gpu_sorted {
 };
 struct vx_gpu_places {
     i64 rows[VX_SETS_MAX]; /* of all pieces, on each set */
+    struct vx_gpu_densities densities;
     /* The rows that offsets count from: `rows`, or with stages the bounds. */
     i64 laid[VX_SETS_MAX];
     i32 pieces_count;
@@ -106,6 +120,12 @@ struct vx_gpu_places {
 VX_MUST_USE vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
                                           struct vx_gpu_choices **choices);
 void vx_gpu_choices_close(struct vx_gpu_choices **choices);
+/* Bytes of choices->choices. */
+static inline size_t vx_gpu_choices_bytes(const struct vx_gpu_choices *choices)
+{
+    return (size_t)VX_DENSITIES_COUNT * (size_t)choices->sizes *
+           (size_t)choices->plan->launches_count * sizeof *choices->choices;
+}
 /* The most rows of each set in a round of n voxels: limits.sets bound each request, and a
  * round may have many. */
 void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX]);
@@ -120,8 +140,14 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
                          struct vx_conv_problem *problem);
 /* The choice for a convolution or linear layer and N rows of its set. */
 const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choices,
-                                               i32 launch, i64 n);
-/* Sets the choice for all N of one bit length. */
+                                               i32 launch, i64 n,
+                                               enum vx_density density);
+/* That of a round: for its rows, of which there are some, and its density. */
+const struct vx_conv_choice *vx_gpu_choice_of(const struct vx_gpu_choices *choices,
+                                              const struct vx_gpu_places *places,
+                                              i32 launch);
+/* Sets the choice for all N of one bit length, on surfaces and on what has no choice of its
+ * own. */
 void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
                        const struct vx_conv_choice *choice);
 /* Lays out a round; all sizes together are 1 .. voxels_max voxels on set 0. */

@@ -124,10 +124,16 @@ static vx_status wanted_conv(struct vx_gpu_wanted *wanted,
 {
     struct vx_conv_problem problem;
     struct vx_jit_wanted kernels[VX_CONV_KERNELS_MAX];
+    i32 count;
     vx_gpu_problem_make(choices, launch, n, &problem);
-    i32 count = vx_conv_kernels(&problem, vx_gpu_choice_get(choices, launch, n), kernels);
-    VX_ASSERT(count <= VX_CONV_KERNELS_MAX);
-    for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
+    /* Those of every density: a round of another one does not wait for a compiler. */
+    for (int density = 0; density < VX_DENSITIES_COUNT; density++) {
+        count = vx_conv_kernels(
+            &problem, vx_gpu_choice_get(choices, launch, n, (enum vx_density)density),
+            kernels);
+        VX_ASSERT(count <= VX_CONV_KERNELS_MAX);
+        for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));
+    }
     if (!choices->plan->launches[launch].node->live) return VX_OK;
     count = vx_gpu_live_kernels(choices->type, kernels, VX_CONV_KERNELS_MAX);
     for (i32 i = 0; i < count; i++) VX_TRY(wanted_add(wanted, &kernels[i], why));

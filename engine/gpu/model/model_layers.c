@@ -62,7 +62,7 @@ static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
     if (forward->choices->plan->launches[index].node->live)
         return vx_gpu_live_launch(forward, index, &problem, &operands, why);
     return vx_conv_launch(&forward->queue, &problem,
-                          vx_gpu_choice_get(forward->choices, index, problem.n),
+                          vx_gpu_choice_of(forward->choices, forward->places, index),
                           &operands, why);
 }
 

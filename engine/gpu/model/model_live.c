@@ -190,7 +190,8 @@ vx_status vx_gpu_live_launch(const struct vx_gpu_forward *forward, i32 index,
     struct live live = {.forward = forward,
                         .problem = problem,
                         .whole = operands,
-                        .choice = *vx_gpu_choice_get(forward->choices, index, problem->n),
+                        .choice =
+                            *vx_gpu_choice_of(forward->choices, forward->places, index),
                         .index = index,
                         .why = why};
     const i32 processors = vx_gpu_caps(vx_kernel_set_gpu(forward->queue.set))->processors;

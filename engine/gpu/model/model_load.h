@@ -33,6 +33,8 @@ struct vx_gpu_model {
     struct vx_gpu_map *maps;
     struct vx_gpu_map *sorted;      /* one per entry of places.sorted */
     struct vx_gpu_ordered *ordered; /* (VX_BATCH_ITEMS_MAX + 1, the plan's), as maps */
+    /* Of the followed maps, as the last round has counted; 0 = none has. */
+    f32 fills[VX_GPU_FILLS_MAX];
 };
 
 /* What loading needs of a device.  After open nothing of it changes, except the table

@@ -175,8 +175,7 @@ static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
 static void choose(const struct vx_gpu_tune *tune, const struct vx_gpu_tuner *tuner,
                    struct vx_gpu_choices *choices)
 {
-    size_t bytes = (size_t)vx_bit_length((u64)choices->voxels_max) *
-                   (size_t)choices->plan->launches_count * sizeof *choices->choices;
+    const size_t bytes = vx_gpu_choices_bytes(choices);
     struct vx_conv_choice *before = vx_alloc(bytes);
     struct vx_gpu_places *places = vx_alloc(sizeof *places);
     if (before && places) {

@@ -2,7 +2,9 @@
 #include "engine/gpu/run/batches.h"
 
 #include "engine/base/process/check.h"
+#include "engine/gpu/model/model_taken.h"
 #include "engine/gpu/run/pick.h"
+#include "engine/gpu/run/round_fills.h"
 #include "engine/gpu/run/round_stages.h"
 #include "engine/model/backend.h"
 
@@ -145,13 +147,28 @@ static void round_fail(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
     round_finish(batches, slot, status, &first);
 }
 
-/* The same of one stage of a round; unless it is the last, sizes are awaited again. */
+/* Says what a round that is launched took.  Before its outputs: its places may be the
+ * model's, for which the other lane may launch next. */
+static void say_taken(struct vx_gpu_slot *slot)
+{
+    struct vx_taken taken;
+    bool wanted = false;
+    for (i32 i = 0; i < slot->round.members_count; i++)
+        wanted |= slot->round.members[i].item->says_taken;
+    if (!wanted || !vx_gpu_round_stage_last(&slot->round)) return;
+    vx_gpu_taken_print(&slot->round.forward, &taken);
+    for (i32 i = 0; i < slot->round.members_count; i++)
+        vx_item_say_taken(slot->batch, slot->round.members[i].item, taken.text);
+}
+
+/* Launches one stage of a round; unless it is the last, sizes are awaited again. */
 static vx_status stage_launch(struct vx_gpu_slot *slot, struct vx_why *why)
 {
     const bool last = vx_gpu_round_stage_last(&slot->round);
     const bool wants = slot->stage == VX_GPU_STAGE_TOLD;
     if (!last) slot->stage = VX_GPU_STAGE_SIZES;
     VX_TRY(vx_gpu_round_stage_launch(&slot->round, why));
+    if (last) say_taken(slot);
     return !last || wants ? VX_OK : vx_gpu_round_outputs(&slot->round, why);
 }
 
@@ -161,10 +178,13 @@ static vx_status round_launch(struct vx_gpu_slot *slot, struct vx_why *why)
 {
     bool wants = vx_gpu_round_wants_places(&slot->round);
     slot->stage = wants ? VX_GPU_STAGE_TOLD : VX_GPU_STAGE_END;
+    if (!slot->round.stage) vx_gpu_round_densities(&slot->round);
     if (vx_gpu_round_staged(&slot->round)) return stage_launch(slot, why);
-    if (slot->model->plan->levels) vx_gpu_pick_places(slot);
+    if (slot->model->plan->levels || slot->model->gpu->choices->by_density)
+        vx_gpu_pick_places(slot);
     VX_ASSERT(slot->model->gpu->places.bytes <= slot->round.bytes);
     VX_TRY(vx_gpu_round_launch(&slot->round, why));
+    say_taken(slot);
     return wants ? VX_OK : vx_gpu_round_outputs(&slot->round, why);
 }
 

@@ -8,6 +8,9 @@
 
 #include <string.h>
 
+_Static_assert(VX_GPU_PAIRS_MAX >= VX_LAYERS_MAX, "all maps of a single member");
+_Static_assert(sizeof(struct vx_gpu_piece_result) % sizeof(u64) == 0, "pairs follow");
+
 /* Offsets in the lane's device memory and host memory, behind the descriptions. */
 struct layout {
     size_t results, differs, faults, counts, dense, bytes;
@@ -24,6 +27,7 @@ static struct layout layout_make(void)
 {
     struct layout layout = {.bytes = VX_GPU_UPLOAD_BYTES};
     layout.results = take(&layout.bytes, sizeof(struct vx_gpu_piece_result));
+    layout.bytes += VX_GPU_PAIRS_MAX * sizeof(u64);
     layout.differs = take(&layout.bytes, sizeof(u32));
     layout.faults = take(&layout.bytes, 2 * sizeof(u32));
     layout.counts = take(&layout.bytes, VX_SETS_MAX * sizeof(struct vx_brick_counts));

@@ -25,6 +25,10 @@
 /* Questions about dense outputs: of each member its samples, and an output each. */
 #define VX_GPU_DENSE_EACH_MAX (1 + VX_NETWORK_OUTPUTS_MAX)
 
+/* Maps of the members of a round, each with its pairs: pick.c has no more members than their
+ * descriptions fit, of 64 bytes each; a single member may have all maps of a network. */
+#define VX_GPU_PAIRS_MAX (VX_GPU_JOIN_UPLOAD / 64)
+
 /* The events that separate the parts of a round. */
 enum vx_gpu_mark {
     VX_GPU_MARK_BEGIN,
@@ -45,7 +49,8 @@ struct vx_gpu_lane {
     /* With stages: where the geometry of a stage begins, and ends; not of stage 0. */
     struct vx_gpu_event *stages[VX_SETS_MAX][2];
     struct vx_gpu_upload upload;
-    /* On the device, one per member of the round; `answers` is the host's copy. */
+    /* On the device, one per member of the round; `answers` is the host's copy.  Behind the
+     * last one, the pairs of each map of each member (round_fills.h). */
     struct vx_gpu_piece_result *results, *answers;
     u32 *differs;
     u32 (*faults)[2];

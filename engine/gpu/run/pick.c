@@ -16,7 +16,7 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
                   (long long)n);
     i64 rows[VX_SETS_MAX];
     vx_sets_rows_max(model->plan->sets, model->plan->sets_count, n, rows);
-    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){rows, 1, true},
+    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){rows, 1, true, NULL},
                        places);
     VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
                 "%lld voxels need %zu bytes of device memory (activations, neighbour "
@@ -103,7 +103,7 @@ static void places_make(struct vx_gpu_slot *slot, bool bounds)
 {
     struct vx_gpu_model *gpu = slot->model->gpu;
     const struct vx_gpu_sizes sizes = {slot->round.rows, slot->round.members_count,
-                                       bounds};
+                                       bounds, bounds ? NULL : &slot->round.densities};
     vx_gpu_places_make(gpu->choices, &sizes, &gpu->places);
 }
 

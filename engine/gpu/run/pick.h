@@ -17,7 +17,7 @@
 /* Picks the members of the next round and lays it out in the model's `places`, as if each
  * of their sets were as large as it can be; false if no item waits. */
 bool vx_gpu_pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot);
-/* Lays the round out by the rows that it has now. */
+/* Lays the round out by the rows and densities that it has now. */
 void vx_gpu_pick_places(struct vx_gpu_slot *slot);
 
 static inline i32 vx_gpu_slot_index(const struct vx_gpu_slot *slot,

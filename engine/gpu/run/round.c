@@ -5,6 +5,7 @@
 #include "engine/model/backend.h"
 #include "engine/gpu/run/round_bad.h"
 #include "engine/gpu/run/round_dense.h"
+#include "engine/gpu/run/round_fills.h"
 #include "engine/gpu/run/round_geometry.h"
 #include "engine/gpu/run/round_stages.h"
 #include "engine/plan/dense.h"
@@ -193,6 +194,7 @@ void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
         if (!round->members[i].item->status.fault)
             times_write(times, round->members[i].item);
     }
+    if (!status.fault) vx_gpu_round_fills(round, asked);
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
         member_count(round, member);

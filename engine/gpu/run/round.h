@@ -88,6 +88,7 @@ struct vx_gpu_round {
     struct vx_gpu_round_levels made; /* requests_count 0: none is made in this round */
     i32 stage; /* with stages: that of the sets whose sizes are awaited or were read last */
     bool sorted[VX_LAYERS_MAX]; /* with stages: row orders that are there, as in places */
+    struct vx_gpu_densities densities; /* that it is launched for (round_fills.h) */
     /* From launch to outputs. */
     struct vx_gpu_forward forward;
     struct vx_gpu_places places; /* of a round that waits, forward has them: that wants

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/ranks.h"
+#include "engine/gpu/run/round_fills.h"
 #include "engine/gpu/run/round_stages.h"
 
 #include <string.h>
@@ -397,9 +398,13 @@ static vx_status results(const struct work *work)
                                            .pieces_count = round->members_count,
                                            .maps_count = work->plan->maps_count,
                                            .differs = differs,
-                                           .results = lane->results};
+                                           .results = lane->results,
+                                           .each =
+                                               vx_gpu_round_pairs(round, lane->results)};
     VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, work->why));
     size_t bytes = (size_t)round->members_count * sizeof *lane->results;
+    if (results.each)
+        bytes += (size_t)round->members_count * (size_t)results.maps_count * sizeof(u64);
     return vx_gpu_copy_out(lane->gpu, lane->queue.stream,
                            &(struct vx_gpu_copy){lane->answers, lane->results, bytes},
                            work->why);

@@ -71,7 +71,8 @@ static vx_status sets_launch(struct vx_gpu_round *round, struct vx_why *why)
 static vx_status geometry_launch(struct vx_gpu_round *round, struct vx_why *why)
 {
     struct vx_gpu_upload *upload = &round->lane->upload;
-    const struct vx_gpu_sizes sizes = {round->rows, round->members_count, true};
+    const struct vx_gpu_sizes sizes = {round->rows, round->members_count, true,
+                                       &round->densities};
     vx_gpu_places_stage(round->model->gpu->choices, &sizes, round->stage, &round->places);
     upload->bytes = VX_GPU_UPLOAD_BYTES - VX_GPU_STAGE_UPLOAD;
     vx_status status = vx_gpu_round_geometry(round, &round->forward, why);

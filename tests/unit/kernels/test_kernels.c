@@ -321,7 +321,11 @@ START_TEST(test_pieces_told_by_hand)
     vx_words_differ_ref(&(struct vx_words_differ_args){.count = 2, .pairs = pairs});
     ck_assert_uint_eq(differs[0], 0);
     ck_assert_uint_eq(differs[1], 1);
-    vx_piece_results_ref(&(struct vx_piece_results_args){2, 3, places, counts, results});
+    u64 each[7] = {1, 1, 1, 1, 1, 1, 1};
+    vx_piece_results_ref(
+        &(struct vx_piece_results_args){2, 3, places, counts, results, each});
+    const u64 one_by_one[7] = {few, 0, many, 0, 0, few, 1};
+    ck_assert_mem_eq(each, one_by_one, sizeof each);
     ck_assert_uint_eq(results[0].fault[0], 0);
     ck_assert_uint_eq(results[0].fault[1], 1);
     ck_assert_uint_eq(results[0].differs, 0);

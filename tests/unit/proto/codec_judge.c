@@ -198,7 +198,8 @@ static bool judge_parameter(const char *key, const Parameter *value)
 {
     int kind = value ? (int)value->parameter_choice_case : 0;
     if (!strcmp(key, "priority") || !strcmp(key, "timeout")) return judge_count(value);
-    if (!strcmp(key, "timing")) return kind == 1;
+    if (!strcmp(key, "timing"))
+        return kind == 1 || (kind == 3 && !strcmp(value->string_param, "layers"));
     if (!strcmp(key, "coords_ref")) return kind == 3 && judge_ref(value->string_param);
     if (!strcmp(key, "spatial_shape"))
         return kind == 3 && judge_shape(value->string_param);

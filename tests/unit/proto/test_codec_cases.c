@@ -54,7 +54,7 @@ START_TEST(a_request_becomes_a_value)
     ck_assert_str_eq(request->id, "id-1");
     ck_assert_uint_eq(request->priority, 3);
     ck_assert_int_eq(request->timeout_us, 1500);
-    ck_assert(request->timing);
+    ck_assert(request->timing && !request->layers);
     ck_assert_int_eq(request->inputs_count, 2);
     ck_assert_str_eq(request->inputs[0].name, "coords");
     ck_assert_int_eq(request->inputs[0].type, VX_WIRE_INT32);

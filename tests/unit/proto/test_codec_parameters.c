@@ -158,6 +158,7 @@ static const struct {
     {GOOD "4{1'timeout' 2{2:-5}}", INVALID, "-5"},
     {GOOD "4{1'timeout' 2{1:1}}", INVALID, "timeout"},
     {GOOD "4{1'timing' 2{2:1}}", INVALID, "timing"},
+    {GOOD "4{1'timing' 2{3'layer'}}", INVALID, "expected true, false or \"layers\""},
     {GOOD "4{1'timing'}", INVALID, "timing"},
     {GOOD "4{1'coords_ref' 2{2:1}}", INVALID, "'coords_ref': expected string_param"},
     {GOOD "4{1'coords_ref' 2{1:1}}", INVALID, "'coords_ref': expected string_param"},

@@ -38,9 +38,11 @@ START_TEST(zeros_of_parameters_are_written_and_empty_texts_are_not)
 {
     static struct vx_reply reply = {.version = 1, .parameters_count = 3};
     u8 head[VX_REPLY_HEAD_BYTES_MAX];
-    reply.parameters[0] = (struct vx_reply_parameter){"i", VX_PARAMETER_I64, 0, ""};
-    reply.parameters[1] = (struct vx_reply_parameter){"b", VX_PARAMETER_BOOL, 0, ""};
-    reply.parameters[2] = (struct vx_reply_parameter){"t", VX_PARAMETER_TEXT, 0, ""};
+    reply.parameters[0] = (struct vx_reply_parameter){"i", VX_PARAMETER_I64, 0, "", NULL};
+    reply.parameters[1] =
+        (struct vx_reply_parameter){"b", VX_PARAMETER_BOOL, 0, "", NULL};
+    reply.parameters[2] =
+        (struct vx_reply_parameter){"t", VX_PARAMETER_TEXT, 0, "", NULL};
     size_t length = vx_codec_pack_reply_head(&reply, head, sizeof head);
     Inference__ModelInferResponse *got =
         inference__model_infer_response__unpack(NULL, length, head);
@@ -59,7 +61,8 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
                                     .version = 12,
                                     .id = "an id",
                                     .outputs_count = 2,
-                                    .parameters_count = 4};
+                                    .parameters_count = 5};
+    static char layers[VX_TAKEN_BYTES]; /* the longest */
     static const u8 payload[6] = "tensor";
     u8 message[VX_REPLY_HEAD_BYTES_MAX + 64];
     reply.outputs[0] =
@@ -67,14 +70,18 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
     reply.outputs[1] = (struct vx_reply_tensor){"empty", VX_WIRE_FP16,   2,        {0, 3},
                                                 0,       "empty_coords", "1/2x2x4"};
     reply.parameters[0] =
-        (struct vx_reply_parameter){"queue_ns", VX_PARAMETER_I64, -5, ""};
-    reply.parameters[1] = (struct vx_reply_parameter){"hit", VX_PARAMETER_BOOL, 1, ""};
+        (struct vx_reply_parameter){"queue_ns", VX_PARAMETER_I64, -5, "", NULL};
+    reply.parameters[1] =
+        (struct vx_reply_parameter){"hit", VX_PARAMETER_BOOL, 1, "", NULL};
     reply.parameters[2] =
-        (struct vx_reply_parameter){"device", VX_PARAMETER_TEXT, 0, "cpu:0"};
+        (struct vx_reply_parameter){"device", VX_PARAMETER_TEXT, 0, "cpu:0", NULL};
     reply.parameters[3].kind = VX_PARAMETER_TEXT;
     strcpy(reply.parameters[3].name, "coords_ref");
     vx_coords_ref_print((struct vx_coords_ref){0xfedcba9876543210, 0x0123456789abcdef},
                         reply.parameters[3].text);
+    memset(layers, 'x', sizeof layers - 1);
+    reply.parameters[4] =
+        (struct vx_reply_parameter){"layers", VX_PARAMETER_TEXT, 0, "not this", layers};
     size_t n = vx_codec_pack_reply_head(&reply, message, sizeof message);
     n += vx_codec_pack_raw_prefix(6, message + n, sizeof message - n);
     memcpy(message + n, payload, 6);
@@ -86,7 +93,9 @@ START_TEST(a_reply_is_what_protobuf_c_reads)
     ck_assert_str_eq(got->model_name, "model");
     ck_assert_str_eq(got->model_version, "12");
     ck_assert_str_eq(got->id, "an id");
-    ck_assert_uint_eq(got->n_parameters, 4);
+    ck_assert_uint_eq(got->n_parameters, 5);
+    ck_assert_str_eq(got->parameters[4]->key, "layers");
+    ck_assert_str_eq(got->parameters[4]->value->string_param, layers);
     ck_assert_str_eq(got->parameters[3]->key, "coords_ref");
     ck_assert_str_eq(got->parameters[3]->value->string_param,
                      "0123456789abcdeffedcba9876543210");

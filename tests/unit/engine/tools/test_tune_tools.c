@@ -68,13 +68,22 @@ static i32 json_rows(const char *path, const char *what)
 START_TEST(test_tools_refuse)
 {
     static const char *const cases[][4] = {
-        {"bench", "--colour", "red", NULL},     {"bench", "--runs", NULL},
-        {"bench", "--runs", "0", NULL},         {"bench", "--runs", "5x", NULL},
-        {"bench", "--kernel", "2", NULL},       {"bench", "--type", "fp8", NULL},
-        {"bench", "--algorithm", "best", NULL}, {"bench", "--list", "some", NULL},
-        {"bench", "--shape", "8", NULL},        {"bench", "--order", "random", NULL},
-        {"tune", "--mode", "some", NULL},       {"tune", "--types", "fp16,int8", NULL},
-        {"tune", "--sizes", "0", NULL},         {"tune", "--algorithm", "x", NULL},
+        {"bench", "--colour", "red", NULL},
+        {"bench", "--runs", NULL},
+        {"bench", "--runs", "0", NULL},
+        {"bench", "--runs", "5x", NULL},
+        {"bench", "--kernel", "2", NULL},
+        {"bench", "--type", "fp8", NULL},
+        {"bench", "--algorithm", "best", NULL},
+        {"bench", "--list", "some", NULL},
+        {"bench", "--shape", "8", NULL},
+        {"bench", "--order", "random", NULL},
+        {"tune", "--mode", "some", NULL},
+        {"tune", "--types", "fp16,int8", NULL},
+        {"tune", "--sizes", "0", NULL},
+        {"tune", "--algorithm", "x", NULL},
+        {"tune", "--density", "dense", NULL},
+        {"tune", "--density", "sparse,sparse,surface", NULL},
     };
     int count = 0;
     while (count < 4 && cases[_i][count]) count++;
@@ -137,6 +146,45 @@ START_TEST(test_tool_tune)
 }
 END_TEST
 
+static i32 rows_of(const char *path, enum vx_density density)
+{
+    struct vx_tune_table *table;
+    struct vx_why why = {""};
+    i32 count = 0;
+    good(vx_tune_table_open("fake GPU", &why, &table), &why);
+    good(vx_tune_table_read(table, path, &why), &why);
+    for (i32 i = 0; i < vx_tune_table_count(table); i++)
+        count += vx_tune_table_row(table, i)->density == density;
+    vx_tune_table_close(&table);
+    return count;
+}
+
+/* A density adds rows of its own to those of surfaces, which are the default. */
+START_TEST(test_tool_tune_density)
+{
+    char path[] = "/tmp/vx_tune_XXXXXX";
+    const char *const surface[] = {"tune",    "--device", "fake",    "--shapes", "8:16",
+                                   "--sizes", "50",       "--table", path};
+    const char *const sparse[] = {"tune",   "--device", "fake", "--shapes",
+                                  "8:16",   "--sizes",  "50",   "--density",
+                                  "sparse", "--table",  path};
+    const char *const cloud[] = {
+        "bench", "--device",   "fake", "--list",  "clouds", "--cloud",  "tree", "--runs",
+        "1",     "--channels", "16",   "--table", path,     "--layers", "1"};
+    close(mkstemp(path));
+    unlink(path);
+    ck_assert_int_eq(tool(CELLS(surface)), 0);
+    const i32 before = rows_of(path, VX_DENSITY_SURFACE);
+    ck_assert_int_ge(before, 1);
+    ck_assert_int_eq(rows_of(path, VX_DENSITY_SPARSE), 0);
+    ck_assert_int_eq(tool(CELLS(sparse)), 0);
+    ck_assert_int_eq(rows_of(path, VX_DENSITY_SURFACE), before);
+    ck_assert_int_eq(rows_of(path, VX_DENSITY_SPARSE), before);
+    ck_assert_int_eq(tool(CELLS(cloud)), 0);
+    unlink(path);
+}
+END_TEST
+
 /* The demo's layers: three widths of convolutions and its linear layers. */
 START_TEST(test_tool_tune_model)
 {
@@ -155,10 +203,11 @@ static Suite *tools_suite(void)
     Suite *suite = suite_create("tune_tools");
     TCase *tools = tcase_create("tools");
     tcase_set_timeout(tools, 30);
-    tcase_add_loop_test(tools, test_tools_refuse, 0, 14);
+    tcase_add_loop_test(tools, test_tools_refuse, 0, 16);
     tcase_add_test(tools, test_tool_bench);
     tcase_add_loop_test(tools, test_tool_bench_algorithm, 0, VX_CONV_ALGORITHMS_COUNT);
     tcase_add_test(tools, test_tool_tune);
+    tcase_add_test(tools, test_tool_tune_density);
     tcase_add_test(tools, test_tool_tune_model);
     suite_add_tcase(suite, tools);
     return suite;

@@ -1,5 +1,4 @@
-/* Shapes, tuning tables and picks, in memory and as files.  SPDX-License-Identifier: Apache-2.0 */
-#include "engine/tune/pick.h"
+/* Shapes, and tuning tables in memory and as files.  SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tune/shapes.h"
 #include "engine/tune/table.h"
 
@@ -153,6 +152,36 @@ START_TEST(test_table_sorts_and_replaces)
 }
 END_TEST
 
+/* Eighths are kept as densities: 0 is sparse, all others are of surfaces. */
+START_TEST(test_table_densities)
+{
+    static const struct {
+        const char *row, *kept;
+        enum vx_density density;
+    } cases[] = {{HASH " 16 16 27 FP16 9 0 masked 1 7\n", NULL, VX_DENSITY_SPARSE},
+                 {HASH " 16 16 27 FP16 9 3 masked 1 7\n", NULL, VX_DENSITY_SURFACE},
+                 {HASH " 16 16 27 FP16 9 1 masked 1 7\n",
+                  HASH " 16 16 27 FP16 9 3 masked 1 7\n", VX_DENSITY_SURFACE},
+                 {HASH " 16 16 27 FP16 9 7 masked 1 7\n",
+                  HASH " 16 16 27 FP16 9 3 masked 1 7\n", VX_DENSITY_SURFACE}};
+    char line[VX_TUNE_LINE_BYTES];
+    for (size_t i = 0; i < VX_COUNT(cases); i++) {
+        struct vx_tune_table *table = table_of(cases[i].row);
+        const struct vx_tune_row *row = vx_tune_table_row(table, 0);
+        ck_assert_int_eq(row->density, cases[i].density);
+        vx_tune_row_print(row, line);
+        ck_assert_str_eq(line, cases[i].kept ? cases[i].kept : cases[i].row);
+        vx_tune_table_close(&table);
+    }
+    /* Two densities of one problem are two rows, the sparse one first. */
+    struct vx_tune_table *both = table_of(HASH " 16 16 27 FP16 9 3 masked 1 7\n" HASH
+                                               " 16 16 27 FP16 9 0 masked 1 7\n");
+    ck_assert_int_eq(vx_tune_table_count(both), 2);
+    ck_assert_int_eq(vx_tune_table_row(both, 0)->density, VX_DENSITY_SPARSE);
+    vx_tune_table_close(&both);
+}
+END_TEST
+
 START_TEST(test_table_file)
 {
     char path[] = "/tmp/vx_tune_XXXXXX";
@@ -261,202 +290,66 @@ START_TEST(test_table_not_renamed)
 }
 END_TEST
 
-START_TEST(test_fill)
+START_TEST(test_density)
 {
-    ck_assert_int_eq(vx_tune_fill(0), 3); /* not known: as for a surface */
-    ck_assert_int_eq(vx_tune_fill(0.47), 3);
-    ck_assert_int_eq(vx_tune_fill(13.25 / 27), 3);
-    ck_assert_int_eq(vx_tune_fill(1.0 / 27), 0);
-    ck_assert_int_eq(vx_tune_fill(1), VX_TUNE_FILLS - 1);
-}
-END_TEST
-
-/* --- picks --- */
-
-static const struct vx_caps *caps_of(const char *arch)
-{
-    const struct vx_caps *caps = vx_arch_caps(arch);
-    ck_assert_ptr_nonnull(caps);
-    return caps;
-}
-
-static struct vx_conv_problem problem_of(i64 n, i32 edge, i32 ci, i32 co)
-{
-    return (struct vx_conv_problem){.n = n,
-                                    .kernel = {edge, edge, edge},
-                                    .v = edge * edge * edge,
-                                    .ci = ci,
-                                    .co = co,
-                                    .type = VX_NUMBER_F16};
-}
-
-static struct vx_pick pick_of(const struct vx_tune_table *table)
-{
-    struct vx_pick pick = {.caps = caps_of("sm_90a"), .table = table, .device = "fake"};
-    for (int i = 1; i < VX_CONV_ALGORITHMS_COUNT; i++)
-        memcpy(pick.hashes[i], HASH, sizeof HASH);
-    return pick;
-}
-
-/* A row for an algorithm and tile, as text. */
-static void row_text(const struct vx_conv_problem *problem,
-                     const struct vx_conv_choice *choice, i64 ns, char *text)
-{
-    const struct vx_kernel_spec *spec = vx_conv_spec(choice->algorithm);
-    struct vx_tune_row row;
-    vx_tune_row_make(problem, &row);
-    memcpy(row.hash, HASH, sizeof HASH);
-    row.algorithm = choice->algorithm;
-    if (spec->tiles) row.tile = spec->tiles[choice->tile];
-    row.ns = ns;
-    vx_tune_row_print(&row, text);
-}
-
-/* A tile that fits but is not the cheapest: only a table can have chosen it. */
-static struct vx_conv_choice dear_choice(const struct vx_conv_problem *problem)
-{
-    const struct vx_caps *caps = caps_of("sm_90a");
-    struct vx_conv_choice cheap, dear = {VX_CONV_AUTO, -1};
-    struct vx_pick pick = pick_of(NULL);
-    ck_assert(!vx_pick_conv(&pick, problem, &cheap));
-    const struct vx_kernel_spec *spec = vx_conv_spec(cheap.algorithm);
-    for (i32 tile = 0; tile < spec->tiles_count; tile++) {
-        struct vx_conv_choice choice = {cheap.algorithm, tile};
-        if (tile != cheap.tile && vx_conv_fits(problem, &choice, caps)) dear = choice;
-    }
-    ck_assert_int_ge(dear.tile, 0);
-    return dear;
-}
-
-/* True when an algorithm with the layer's own order of sums can run the problem. */
-static bool may_run(const struct vx_conv_problem *problem, const struct vx_caps *caps)
-{
-    struct vx_conv_choice choice;
-    for (int i = 1; i < VX_CONV_ALGORITHMS_COUNT; i++)
-        if (vx_conv_exact(problem, (enum vx_conv_algorithm)i) &&
-            vx_pick_cheapest(problem, (enum vx_conv_algorithm)i, caps, &choice))
-            return true;
-    return false;
-}
-
-static void check_pick(const struct vx_pick *pick, const struct vx_conv_problem *problem)
-{
-    struct vx_conv_choice choice, cheap;
-    ck_assert(!vx_pick_conv(pick, problem, &choice));
-    bool pinned = pick->algorithm != VX_CONV_AUTO &&
-                  vx_pick_cheapest(problem, pick->algorithm, pick->caps, &cheap);
-    ck_assert(choice.algorithm != VX_CONV_AUTO);
-    if (pinned) ck_assert_int_eq(choice.algorithm, pick->algorithm);
-    if (pinned) ck_assert_int_eq(choice.tile, cheap.tile);
-    /* When no algorithm can run so many rows, the choice has the layer's order or is pinned. */
-    if (!pinned && choice.algorithm != pick->algorithm)
-        ck_assert(vx_conv_exact(problem, choice.algorithm));
-    if (pinned || may_run(problem, pick->caps))
-        ck_assert(vx_conv_fits(problem, &choice, pick->caps));
-}
-
-START_TEST(test_pick_always_answers)
-{
-    static const i64 sizes[] = {1, 2, 31, 192, 1000, 64160, 4113056, VX_VOXELS_MAX};
-    static const i32 channels[] = {16, 48, 64, 256, 512, 1024, 2048};
-    static const char *const archs[] = {"sm_75", "sm_80",  "sm_86",  "sm_87",
-                                        "sm_89", "sm_90a", "sm_100", "sm_120"};
-    static const enum vx_number types[] = {VX_NUMBER_F32, VX_NUMBER_F16, VX_NUMBER_BF16,
-                                           VX_NUMBER_TF32};
-    struct vx_pick pick = pick_of(NULL);
-    pick.algorithm = (enum vx_conv_algorithm)_i;
-    for (size_t i = 0; i < VX_COUNT(sizes) * VX_COUNT(channels); i++)
-        for (size_t arch = 0; arch < VX_COUNT(archs); arch++)
-            for (size_t k = 0; k < VX_COUNT(types) * 4; k++) {
-                const i32 c = channels[i % VX_COUNT(channels)];
-                struct vx_conv_problem problem =
-                    problem_of(sizes[i / VX_COUNT(channels)], (i32)(k / 4) * 2 + 1, c, c);
-                problem.type = types[k % 4];
-                pick.caps = caps_of(archs[arch]);
-                check_pick(&pick, &problem);
-            }
-}
-END_TEST
-
-START_TEST(test_pick_row)
-{
-    struct vx_conv_problem problem = problem_of(64160, 3, 128, 128);
-    const struct vx_conv_choice dear = dear_choice(&problem);
-    struct vx_conv_choice choice;
-    char text[VX_TUNE_LINE_BYTES];
-    row_text(&problem, &dear, 1000, text);
-    struct vx_tune_table *table = table_of(text);
-    struct vx_pick pick = pick_of(table);
     static const struct {
-        i64 n;
-        bool found;
-    } cases[] = {{64160, true},   {1 << 15, true},        {(1 << 16) - 1, true},
-                 {1 << 16, true}, {(1 << 18) - 1, true},  {1 << 18, false},
-                 {1 << 13, true}, {(1 << 13) - 1, false}, {1, false}};
-    for (size_t i = 0; i < VX_COUNT(cases); i++) {
-        problem.n = cases[i].n;
-        ck_assert_int_eq(vx_pick_conv(&pick, &problem, &choice), cases[i].found);
-        if (!cases[i].found) continue;
-        ck_assert_int_eq(choice.algorithm, dear.algorithm);
-        ck_assert_int_eq(choice.tile, dear.tile);
+        f64 fill;
+        enum vx_density density;
+    } cases[] = {{0, VX_DENSITY_SURFACE}, /* not known */
+                 {13.25 / 27, VX_DENSITY_SURFACE}, {1, VX_DENSITY_SURFACE},
+                 {6.3 / 27, VX_DENSITY_SURFACE},   {0.125, VX_DENSITY_SURFACE},
+                 {0.1249, VX_DENSITY_SPARSE},      {2.3 / 27, VX_DENSITY_SPARSE},
+                 {1.0 / 27, VX_DENSITY_SPARSE}};
+    for (size_t i = 0; i < VX_COUNT(cases); i++)
+        ck_assert_int_eq(vx_density_of(cases[i].fill), cases[i].density);
+    for (int i = 0; i < VX_DENSITIES_COUNT; i++) {
+        const enum vx_density density = (enum vx_density)i;
+        ck_assert_int_eq(vx_density_of(vx_density_fill(density)), density);
+        ck_assert_int_eq(vx_density_of_name(vx_density_name(density)), density);
     }
-    problem.n = 64160;
-    problem.fill = 0.2; /* another eighth */
-    ck_assert(!vx_pick_conv(&pick, &problem, &choice));
-    problem.fill = 0;
-    problem.type = VX_NUMBER_BF16;
-    ck_assert(!vx_pick_conv(&pick, &problem, &choice));
-    problem.type = VX_NUMBER_F16;
-    snprintf(pick.device, sizeof pick.device, "another");
-    ck_assert(!vx_pick_conv(&pick, &problem, &choice));
-    snprintf(pick.device, sizeof pick.device, "fake");
-    memcpy(pick.hashes[dear.algorithm], "ffffffffffff", VX_TUNE_HASH_BYTES);
-    ck_assert(!vx_pick_conv(&pick, &problem, &choice)); /* the kernel has changed */
-    vx_tune_table_close(&table);
+    ck_assert_int_eq(vx_density_of_name("dense"), VX_DENSITIES_COUNT);
+    /* The file's numbers stay: files that are there have 3. */
+    ck_assert_int_eq(vx_density_eighth(VX_DENSITY_SURFACE), 3);
+    ck_assert_int_eq(vx_density_eighth(VX_DENSITY_SPARSE), 0);
 }
 END_TEST
 
-/* Of two sizes that are equally near, the larger one; of one size, the fastest row that
- * keeps the order of sums. */
-START_TEST(test_pick_order)
+/* Rows without neighbours, as many as were asked for, each once, of the density sparse. */
+START_TEST(test_noise)
 {
-    struct vx_conv_problem problem = problem_of(1 << 16, 3, 128, 128);
-    struct vx_conv_problem above = problem, below = problem;
-    const struct vx_conv_choice dear = dear_choice(&problem);
-    struct vx_conv_choice cheap, choice, split = {VX_CONV_MASKED_SPLIT, 0};
-    char text[3 * VX_TUNE_LINE_BYTES];
-    struct vx_pick pick = pick_of(NULL);
-    ck_assert(!vx_pick_conv(&pick, &problem, &cheap));
-    above.n *= 2;
-    below.n /= 2;
-    row_text(&below, &cheap, 10, text);
-    row_text(&above, &dear, 40, text + strlen(text));
-    ck_assert(vx_pick_cheapest(&problem, VX_CONV_MASKED_SPLIT, pick.caps, &split));
-    ck_assert(!vx_conv_exact(&problem, VX_CONV_MASKED_SPLIT));
-    row_text(&above, &split, 1, text + strlen(text));
-    struct vx_tune_table *table = table_of(text);
-    pick.table = table;
-    ck_assert(vx_pick_conv(&pick, &problem, &choice));
-    ck_assert_int_eq(choice.algorithm, dear.algorithm);
-    ck_assert_int_eq(choice.tile, dear.tile);
-    pick.algorithm = VX_CONV_MASKED_SPLIT; /* pinned: its row counts */
-    ck_assert(vx_pick_conv(&pick, &problem, &choice));
-    ck_assert_int_eq(choice.algorithm, VX_CONV_MASKED_SPLIT);
-    ck_assert_int_eq(choice.tile, split.tile);
-    vx_tune_table_close(&table);
-}
-END_TEST
-
-/* A row whose tile is no longer in the search space is ignored. */
-START_TEST(test_pick_lost_tile)
-{
-    struct vx_conv_problem problem = problem_of(64160, 3, 128, 128);
-    struct vx_tune_table *table =
-        table_of(HASH " 128 128 27 FP16 16 3 masked 7777,1,1,1,1,1,1,1 5\n");
-    struct vx_pick pick = pick_of(table);
-    struct vx_conv_choice choice;
-    ck_assert(!vx_pick_conv(&pick, &problem, &choice));
-    vx_tune_table_close(&table);
+    static const i64 counts[] = {0, 1, 2, 1000, 30000};
+    const i64 n = counts[_i];
+    i32 *rows = malloc((size_t)n * 16 + 1);
+    vx_shape_noise(n, rows);
+    i32 edge = 1;
+    while ((i64)edge * edge * edge < VX_SHAPE_NOISE_OF * n) edge++;
+    const size_t cells = (size_t)(edge + 2) * (size_t)(edge + 2) * (size_t)(edge + 2);
+    bool *there = calloc(cells, 1);
+    const i64 side = edge + 2;
+    i64 before = -1, pairs = 0;
+    for (i64 i = 0; i < n; i++) {
+        const i32 *row = rows + 4 * i;
+        const i64 at = ((row[1] + 1) * side + row[2] + 1) * side + row[3] + 1;
+        for (int axis = 1; axis < 4; axis++)
+            ck_assert(row[axis] >= 0 && row[axis] < edge);
+        ck_assert_int_eq(row[0], 0);
+        ck_assert_int_gt(at, before); /* by raster: so each once */
+        there[before = at] = true;
+    }
+    for (i64 i = 0; i < n; i++)
+        for (i64 k = 0; k < 27; k++) {
+            const i32 *row = rows + 4 * i;
+            pairs += there[((row[1] + k / 9) * side + row[2] + k / 3 % 3) * side +
+                           row[3] + k % 3];
+        }
+    if (n >= 1000) {
+        const f64 fill = (f64)pairs / (27.0 * (f64)n);
+        ck_assert_int_eq(vx_density_of(fill), VX_DENSITY_SPARSE);
+        ck_assert(fill > 0.05 && fill < 0.06);             /* 1 + 26 / 50 of 27 */
+        ck_assert_int_ge(rows[4 * (n - 1) + 1], edge - 2); /* to the end of the cube */
+    }
+    free(there);
+    free(rows);
 }
 END_TEST
 
@@ -467,23 +360,19 @@ static Suite *tune_suite(void)
     tcase_add_loop_test(shapes, test_shell_counts, 0, 8);
     tcase_add_loop_test(shapes, test_shell_points, 0, 8);
     tcase_add_test(shapes, test_shape_parse);
+    tcase_add_test(shapes, test_density);
+    tcase_add_loop_test(shapes, test_noise, 0, 5);
     suite_add_tcase(suite, shapes);
     TCase *table = tcase_create("table");
     tcase_add_loop_test(table, test_table_refuses, 0, 30);
     tcase_add_test(table, test_table_sorts_and_replaces);
+    tcase_add_test(table, test_table_densities);
     tcase_add_test(table, test_table_file);
     tcase_add_test(table, test_table_full);
     tcase_add_test(table, test_table_nearly_full);
     tcase_add_test(table, test_longest_line);
     tcase_add_test(table, test_table_not_renamed);
-    tcase_add_test(table, test_fill);
     suite_add_tcase(suite, table);
-    TCase *pick = tcase_create("pick");
-    tcase_add_loop_test(pick, test_pick_always_answers, 0, VX_CONV_ALGORITHMS_COUNT);
-    tcase_add_test(pick, test_pick_row);
-    tcase_add_test(pick, test_pick_order);
-    tcase_add_test(pick, test_pick_lost_tile);
-    suite_add_tcase(suite, pick);
     return suite;
 }
 

@@ -435,6 +435,34 @@ START_TEST(the_border_is_measured_for_each_batch)
 }
 END_TEST
 
+/* What layers took goes to those that asked for it, if there was room for it. */
+START_TEST(layers_go_to_those_that_asked)
+{
+    static const struct vx_taken taken = {"AVX2: stem"};
+    struct vx_call *calls[] = {rig_call(0, 10), rig_call(1, 30), rig_call(2, 20)};
+    calls[0]->request.timing = calls[0]->request.layers = true;
+    calls[1]->request.timing = true;
+    calls[2]->request.timing = calls[2]->request.layers = true;
+    for (size_t i = 0; i < VX_COUNT(calls); i++) vx_infer_on_call(infer, calls[i]);
+    vx_infer_dispatch(infer);
+    ck_assert_int_eq(rig.runs_count, 1);
+    const struct vx_message_run *run = &rig.runs[0].run;
+    ck_assert(run->items[0].says_taken && !run->items[1].says_taken);
+    ck_assert(run->items[2].says_taken);
+    rig_done(&rig.runs[0]);
+    vx_done_add_taken(&rig_said, &taken);
+    rig_said.items[0].taken = 1;
+    rig_end(&rig.runs[0]);
+    const struct rig_answer *answer = rig_expect(calls[0], VX_CODE_OK);
+    const struct vx_reply_parameter *layers = &answer->reply.parameters[12];
+    ck_assert_int_eq(answer->reply.parameters_count, 13);
+    ck_assert_str_eq(layers->name, "layers");
+    ck_assert_str_eq(layers->long_text, "AVX2: stem");
+    for (int i = 1; i < 3; i++)
+        ck_assert_int_eq(rig_expect(calls[i], VX_CODE_OK)->reply.parameters_count, 12);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("infer_run");
@@ -456,6 +484,7 @@ int main(void)
     tcase_add_test(tests, what_failed_is_no_execution);
     tcase_add_loop_test(tests, the_queue_ends_where_the_device_begins, 0, 2);
     tcase_add_test(tests, the_border_is_measured_for_each_batch);
+    tcase_add_test(tests, layers_go_to_those_that_asked);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

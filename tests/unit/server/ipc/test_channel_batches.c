@@ -48,6 +48,42 @@ START_TEST(a_sentence_is_its_items_own)
 }
 END_TEST
 
+/* What layers took follows the sentences. */
+START_TEST(texts_of_layers_follow_the_sentences)
+{
+    static struct vx_taken taken[VX_TAKEN_MAX];
+    say_done();
+    ck_assert_ptr_null(vx_done_taken(&said.done, &said.done.items[0]));
+    for (i32 i = 0; i < VX_TAKEN_MAX; i++) {
+        memset(taken[i].text, 'a' + i, VX_TAKEN_BYTES - 1);
+        vx_done_add_taken(&said.done, &taken[i]);
+    }
+    said.done.items[0].taken = VX_TAKEN_MAX;
+    said.done.items[2].taken = 1;
+    const size_t bytes = vx_message_done_bytes(&said.done);
+    ck_assert_int_eq(sent(bytes), VX_CODE_OK);
+    ck_assert_str_eq(vx_done_taken(&heard.done, &heard.done.items[0]),
+                     taken[VX_TAKEN_MAX - 1].text);
+    ck_assert_ptr_null(vx_done_taken(&heard.done, &heard.done.items[1]));
+    ck_assert_str_eq(vx_done_taken(&heard.done, &heard.done.items[2]), taken[0].text);
+    ck_assert_str_eq(vx_done_why(&heard.done, 2)->text, "of the third");
+    ck_assert_int_eq(sent(bytes - 1), VX_CODE_INTERNAL);
+    *((u8 *)&said + bytes - 1) = 'x'; /* without its NUL */
+    ck_assert_int_eq(sent(bytes), VX_CODE_INTERNAL);
+    *((u8 *)&said + bytes - 1) = 0;
+    said.done.items[1].taken = VX_TAKEN_MAX + 1;
+    ck_assert_int_eq(sent(bytes), VX_CODE_INTERNAL);
+    said.done.items[1].taken = -1;
+    ck_assert_int_eq(sent(bytes), VX_CODE_INTERNAL);
+    said.done.items[1].taken = 0;
+    for (i32 count = -1; count <= VX_TAKEN_MAX + 1; count++) {
+        said.done.taken_count = count;
+        ck_assert_int_eq(sent(bytes),
+                         count == VX_TAKEN_MAX ? VX_CODE_OK : VX_CODE_INTERNAL);
+    }
+}
+END_TEST
+
 #define DONE(field_) offsetof(struct vx_message_done, field_)
 static const struct {
     size_t at;
@@ -309,6 +345,7 @@ int main(void)
     Suite *suite = suite_create("channel_batches");
     TCase *tests = tcase_create("batches");
     tcase_add_test(tests, a_sentence_is_its_items_own);
+    tcase_add_test(tests, texts_of_layers_follow_the_sentences);
     tcase_add_loop_test(tests, an_answer_that_cannot_be_is_refused, 0,
                         (int)VX_COUNT(dones));
     tcase_add_test(tests, an_answer_has_as_many_items_as_a_batch);

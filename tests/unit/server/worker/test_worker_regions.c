@@ -28,6 +28,15 @@ static void wait_pinned(i32 count)
                       vx_fake_pinned(), count);
 }
 
+/* Whoever asks, and has voxels, is told what its layers took. */
+static void check_taken(i32 item, bool wanted)
+{
+    const struct vx_message_done *done = &worker_rig.in.done;
+    const char *taken = vx_done_taken(done, &done->items[item]);
+    ck_assert_int_eq(taken != NULL, wanted);
+    if (taken) ck_assert_msg(strstr(taken, ": "), "%s", taken);
+}
+
 /* Random sizes, and places in regions and arena mixed at random. */
 START_TEST(places_do_not_show_in_answers)
 {
@@ -58,6 +67,7 @@ START_TEST(places_do_not_show_in_answers)
                     (worker_rig.fake ? WORKER_RIG_DEVICE : WORKER_RIG_SYSTEM))
                     where[i][t] = 2;
             items[i] = worker_rig_item(&asked[i], where[i]);
+            items[i].says_taken = (round + i) % 3 == 0;
         }
         worker_rig_expect(VX_MESSAGE_DONE, worker_rig_say_run(items, count));
         for (i32 i = 0; i < count; i++) {
@@ -65,6 +75,7 @@ START_TEST(places_do_not_show_in_answers)
                           vx_done_why(&worker_rig.in.done, i)->text);
             ck_assert(!worker_rig.in.done.items[i].region_lost);
             worker_rig_check(&asked[i], where[i]);
+            check_taken(i, items[i].says_taken && items[i].voxels);
             vx_free(asked[i].request);
         }
     }

@@ -212,19 +212,25 @@ static void check_results(const struct batch *batch, u32 *const *differs,
                           const u32 *expected)
 {
     struct vx_gpu_piece_result *at = device_rig_give((size_t)batch->count * sizeof *at);
+    const size_t maps = (size_t)batch->count * (size_t)batch->keys_count;
     const struct vx_gpu_results results = {.pieces = batch->pieces,
                                            .pieces_count = batch->count,
                                            .maps_count = batch->keys_count,
                                            .differs = differs,
-                                           .results = at};
+                                           .results = at,
+                                           .each = device_rig_give(maps * sizeof(u64))};
     device_rig_check(
         vx_gpu_pieces_results(&device_rig.queue, &upload, &results, &device_rig.why));
     const struct vx_gpu_piece_result *got =
         device_rig_get(at, (size_t)batch->count * sizeof *got);
     for (i32 p = 0; p < batch->count; p++) {
         u64 pairs = 0;
-        for (i32 k = 0; k < batch->keys_count; k++)
-            pairs += *(u64 *)device_rig_get(batch->pieces[p].maps[k].pairs, 8);
+        for (i32 k = 0; k < batch->keys_count; k++) {
+            const u64 mine = *(u64 *)device_rig_get(batch->pieces[p].maps[k].pairs, 8);
+            const u64 *each = results.each + (i64)p * batch->keys_count + k;
+            ck_assert_uint_eq(*(u64 *)device_rig_get(each, 8), mine);
+            pairs += mine;
+        }
         ck_assert_int_eq(got[p].fault[0] != 0, (batch->sets[p].bad & OUT_OF_RANGE) != 0);
         ck_assert_int_eq(got[p].fault[1] != 0, (batch->sets[p].bad & TWICE) != 0);
         ck_assert_uint_eq(got[p].differs, expected ? expected[p] : 0);

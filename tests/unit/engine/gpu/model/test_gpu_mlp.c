@@ -118,11 +118,11 @@ START_TEST(runs_depend_on_rows)
     network_open(HEAD("128") BLOCK("512") END("s") "]}", VX_NUMBER_F16, "sm_90a");
     forward.choices = made.choices;
     i64 n = 100000;
-    vx_gpu_places_make(made.choices, &(struct vx_gpu_sizes){&n, 1, false}, &places);
+    vx_gpu_places_make(made.choices, &(struct vx_gpu_sizes){&n, 1, false, NULL}, &places);
     ck_assert_int_eq(vx_gpu_mlp_count(&forward, 0), 3);
     ck_assert_int_eq(vx_gpu_mlp_count(&forward, 3), 1);
     n = 1000;
-    vx_gpu_places_make(made.choices, &(struct vx_gpu_sizes){&n, 1, false}, &places);
+    vx_gpu_places_make(made.choices, &(struct vx_gpu_sizes){&n, 1, false, NULL}, &places);
     ck_assert_int_eq(vx_gpu_mlp_count(&forward, 0), 1);
     vx_gpu_choices_close(&made.choices);
 }
@@ -150,7 +150,7 @@ START_TEST(results_overwrite_no_rows)
             ck_assert_int_eq(made.choices->runs[1], 2);
             const i64 n = 20000;
             const struct vx_plan *plan = made.plan;
-            vx_gpu_places_make(made.choices, &(struct vx_gpu_sizes){&n, 1, false},
+            vx_gpu_places_make(made.choices, &(struct vx_gpu_sizes){&n, 1, false, NULL},
                                &places);
             const struct vx_gpu_forward forward = {
                 .places = &places, .block = &memory, .choices = made.choices};

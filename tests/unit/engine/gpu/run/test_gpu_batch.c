@@ -184,7 +184,7 @@ START_TEST(a_reference_alone_launches_no_geometry)
     for (i32 i = 0; i < plan->launches_count; i++) {
         if (!vx_gpu_is_conv(&plan->launches[i])) continue;
         enum vx_conv_algorithm it =
-            vx_gpu_choice_get(model->gpu->choices, i, 900)->algorithm;
+            vx_gpu_choice_get(model->gpu->choices, i, 900, VX_DENSITY_SURFACE)->algorithm;
         ck_assert(it == VX_CONV_IMPLICIT || it == VX_CONV_MASKED);
     }
     ck_assert_int_eq(launches[1],
@@ -259,7 +259,7 @@ START_TEST(a_batch_waits_for_memory)
     const i64 sizes[2] = {900, 3000};
     struct vx_engine_stats stats;
     expect("fp32", 2);
-    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){sizes, 2, false},
+    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){sizes, 2, false, NULL},
                        &places);
     reopen(places.bytes + places.bytes / 8, 32 << 20, 3);
     struct vx_gpu_mix_sent *a = vx_gpu_mix_send(&mix, first, 2);

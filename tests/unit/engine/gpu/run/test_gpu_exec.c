@@ -68,8 +68,10 @@ START_TEST(wide_layers_are_split)
     vx_gpu_rig_write(precisions[_i].word, vx_gpu_rig_wide, 5);
     struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
     struct vx_rig_files files = vx_rig_files_open(vx_rig_root);
-    const struct vx_conv_choice *b = vx_gpu_choice_get(model->gpu->choices, 1, 40);
-    const struct vx_conv_choice *d = vx_gpu_choice_get(model->gpu->choices, 3, 40);
+    const struct vx_conv_choice *b =
+        vx_gpu_choice_get(model->gpu->choices, 1, 40, VX_DENSITY_SURFACE);
+    const struct vx_conv_choice *d =
+        vx_gpu_choice_get(model->gpu->choices, 3, 40, VX_DENSITY_SURFACE);
     ck_assert(b->algorithm == VX_CONV_IMPLICIT_SPLIT ||
               b->algorithm == VX_CONV_MASKED_SPLIT);
     ck_assert(d->algorithm == VX_CONV_IMPLICIT_SPLIT ||
@@ -231,7 +233,7 @@ START_TEST(a_large_layer_fits)
     const struct vx_gpu_choices_want want = {model->plan, VX_NUMBER_F16, n, &pick};
     ck_assert(!vx_gpu_choices_open(&want, &choices).fault);
     static struct vx_gpu_places places;
-    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&n, 1, false}, &places);
+    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&n, 1, false, NULL}, &places);
     ck_assert_msg(places.bytes < (size_t)2500 * 1000 * 1000, "%zu bytes", places.bytes);
     ck_assert_int_eq((i64)(places.shared % VX_GPU_LINE_BYTES), 0);
     ck_assert(places.coords[0] == places.shared);
@@ -242,7 +244,7 @@ START_TEST(a_large_layer_fits)
     /* Of several pieces the join comes on top. */
     const i64 halves[2] = {n / 2, n - n / 2};
     size_t alone = places.bytes;
-    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){halves, 2, false}, &places);
+    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){halves, 2, false, NULL}, &places);
     ck_assert_int_eq(places.rows[0], n);
     ck_assert(places.bytes > alone);
     ck_assert(places.joined_rows < places.joined[0]);

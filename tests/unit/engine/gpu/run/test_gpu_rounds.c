@@ -128,8 +128,8 @@ static i64 launches_of(const i32 *picks, i32 count)
 static size_t bytes_of(const i64 *sizes, i32 count)
 {
     static struct vx_gpu_places places;
-    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){sizes, count, false},
-                       &places);
+    vx_gpu_places_make(model->gpu->choices,
+                       &(struct vx_gpu_sizes){sizes, count, false, NULL}, &places);
     return places.bytes;
 }
 

@@ -212,10 +212,11 @@ START_TEST(bounds_are_enough)
     vx_gpu_choice_set(choices, 2, 10, &(struct vx_conv_choice){VX_CONV_PAIRS_LIST, 0});
     for (i64 n = 40; n <= 1 << 20; n = n * 7 / 2) {
         i64 rows[2] = {n, n};
-        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, true}, &places);
+        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, true, NULL}, &places);
         const size_t most = places.bytes;
         for (rows[1] = 1; rows[1] <= n; rows[1] = rows[1] * 4 / 3 + 1) {
-            vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false}, &places);
+            vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false, NULL},
+                               &places);
             ck_assert_msg(places.bytes <= most, "%lld of %lld rows: %zu bytes, not %zu",
                           (long long)rows[1], (long long)n, places.bytes, most);
         }
