@@ -28,9 +28,11 @@ static bool read_by(const struct vx_plan *plan, i32 launch, i32 reader)
     return plan->launches[reader].inputs[0] == tensor;
 }
 
+/* A convolution of one offset is launched as a linear layer too, but may be in FP8. */
 static bool is_linear(const struct vx_plan *plan, i32 launch)
 {
-    return launch < plan->launches_count && plan->launches[launch].op == VX_OP_LINEAR;
+    return launch < plan->launches_count && plan->launches[launch].op == VX_OP_LINEAR &&
+           !(plan->launches[launch].node->layer->fp8_scale > 0);
 }
 
 static const struct vx_tile *tile_of(const struct vx_plan *plan, i32 up)

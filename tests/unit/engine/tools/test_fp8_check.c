@@ -245,6 +245,20 @@ START_TEST(data_that_the_engine_refuses)
 }
 END_TEST
 
+/* What is not a number is within no bound, whether both runs have it or one. */
+START_TEST(an_error_that_is_no_number)
+{
+    struct vx_why why = {""};
+    i32 coords[4] = {0};
+    f32 feats[3] = {1, NAN, 1};
+    vx_rig_write_model(folder, NETWORK TAIL("1"), 5);
+    write_request(1, 3, coords, feats);
+    vx_status status = run_check(&why, text, sizeof text);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(why.text, "on fp8.npz, got nan") != NULL, "%s", why.text);
+}
+END_TEST
+
 /* --- a recording --- */
 
 static struct vx_npz_array read_array(const char *path, const char *name)
@@ -299,6 +313,7 @@ int main(void)
     tcase_add_test(tcase, predicted_voxels_may_differ);
     tcase_add_loop_test(tcase, data_that_cannot_be_used, 0, 3);
     tcase_add_test(tcase, data_that_the_engine_refuses);
+    tcase_add_test(tcase, an_error_that_is_no_number);
     tcase_add_test(tcase, a_recording_of_a_model_in_fp8);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

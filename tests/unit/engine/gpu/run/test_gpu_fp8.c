@@ -39,6 +39,10 @@ static const struct {
      VX_NUMBER_E4M3, VX_CONV_ORDER_CHAIN},
     {"planes", "fp16", CONV("1024", "48") VX_RIG_OP("relu", "z", "b"), VX_NUMBER_E4M3,
      VX_CONV_ORDER_PLANES},
+    {"one offset", "fp16",
+     VX_RIG_LINEAR("a", "feats", "64")
+         VX_RIG_CONV("b", "a", "128", ",\"kernel\":1%s") VX_RIG_OP("silu", "z", "b"),
+     VX_NUMBER_E4M3, VX_CONV_ORDER_CHAIN},
     {"too few columns for a stream", "fp16",
      CONV("64", "20") VX_RIG_OP("relu", "z", "b"), VX_NUMBER_F16, VX_CONV_ORDER_CHAIN},
     {"half an instruction's terms", "fp16", CONV("48", "64") VX_RIG_OP("relu", "z", "b"),
