@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/thread.h"
-#include "engine/tools/bench_power.h"
+#include "engine/tools/bench.h"
 #include "tests/support/wait.h"
 
 #define MS VX_NS_PER_MS
@@ -201,6 +201,55 @@ START_TEST(without_a_library_nothing_is_known)
 }
 END_TEST
 
+/* ------- a row of the bench ------- */
+
+static struct vx_bench bench;
+
+/* Long enough that three warm-ups and two runs have power. */
+static vx_status run_long(void *context, struct vx_why *unused)
+{
+    i64 until = vx_clock_ns() + 100 * MS;
+    (void)context;
+    (void)unused;
+    VX_WAIT_UNTIL(vx_clock_ns() >= until);
+    return VX_OK;
+}
+
+static vx_status run_badly(void *context, struct vx_why *unused)
+{
+    (void)context;
+    (void)unused;
+    VX_FAIL(UNAVAILABLE, "this run fails");
+}
+
+static bool row_known(struct vx_bench_row *row)
+{
+    struct vx_harness_timing timing = {.run = run_long};
+    ck_assert(!vx_bench_time(&bench, &timing, row, &why).fault);
+    return row->draw.clock_known && row->draw.watts_known;
+}
+
+/* A row that fails reads nothing any longer, and the next one is as if it had not been. */
+START_TEST(a_row_has_them_after_one_that_failed)
+{
+    const struct vx_workbench_wanted wanted = {.device = "fake"};
+    struct vx_harness_timing timing = {.run = run_badly};
+    struct vx_bench_row row = {.what = "test"};
+    bench = (struct vx_bench){.json = -1, .runs = 2};
+    ck_assert(!vx_workbench_open(&wanted, &why, &bench.bench).fault);
+    struct vx_workbench *device = &bench.bench;
+    ck_assert(!vx_harness_open(device->set, device->stream, &why, &bench.harness).fault);
+    ck_assert(!vx_bench_power_open(device->gpu, FAKE_NVML, &why, &bench.power).fault);
+    ck_assert(vx_bench_time(&bench, &timing, &row, &why).fault);
+    VX_WAIT_UNTIL(row_known(&row));
+    ck_assert_int_eq(row.draw.clock_mhz, 1755);
+    ck_assert_double_gt(row.draw.watts, 0);
+    vx_harness_close(&bench.harness);
+    vx_workbench_close(&bench.bench);
+    vx_bench_power_close(&bench.power); /* it needs the device no longer */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bench_power");
@@ -221,6 +270,7 @@ int main(void)
     tcase_add_test(thread, the_thread_reads_row_after_row);
     tcase_add_test(thread, a_library_without_clocks_has_power);
     tcase_add_test(thread, without_a_library_nothing_is_known);
+    tcase_add_test(thread, a_row_has_them_after_one_that_failed);
     suite_add_tcase(suite, thread);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
