@@ -59,7 +59,11 @@ static const char usage[] =
     "kernel on a dense product of 8192^3.  %mem is a share of one pass over memory.\n"
     "warm: the cache as the previous run left it; cold: overwritten before each run;\n"
     "graph: recorded and replayed; eager: launched; kept: requests whose geometry is\n"
-    "in the cache.\n";
+    "in the cache.\n"
+    "MHz is the clock of the multiprocessors, the median over the second half of the\n"
+    "timing with its warm-up; W is the mean power of all of it, which takes a timing of\n"
+    "0.4 s or more: --warm-ms 800 is always enough.  - is unknown: too short, another\n"
+    "vendor's device, or no NVML.\n";
 
 /* The values of the flags, as text. */
 struct flags {
@@ -335,6 +339,7 @@ static vx_status tool_open(struct tool *tool, struct vx_why *why)
     const char *name = vx_gpu_name(bench->bench.gpu);
     vx_pick_init(&bench->pick, bench->bench.jit, vx_gpu_caps(bench->bench.gpu), name);
     bench->pick.algorithm = algorithm;
+    VX_TRY(vx_bench_power_open(bench->bench.gpu, NULL, why, &bench->power));
     if (tool->flags.json) {
         bench->json =
             open(tool->flags.json, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -378,6 +383,7 @@ int vx_tool_bench(int count, char **arguments)
     if (!parse(count, arguments, &tool)) return 2;
     vx_status status = tool_run(&tool, &why);
     tool_close_device(&tool.bench);
+    vx_bench_power_close(&tool.bench.power);
     vx_bench_clouds_close(&tool.clouds);
     vx_tune_table_close(&tool.table);
     if (tool.bench.json >= 0) close(tool.bench.json);

@@ -1,16 +1,17 @@
 /* bench - times kernels and networks on a device, and prints rows and JSON.
  *
  * A row is one timing: what was timed, on which voxels, in which state of the cache, how
- * often, and how much work it did.  Rates are compared with ceilings that were measured
- * in the same run: a pass over memory, and the vendor's product (cuBLAS) of as many
- * channels; without the vendor's library, our own kernel on a dense product.
+ * often, how much work it did, and the device's clock and power meanwhile.  Rates are
+ * compared with ceilings that were measured in the same run: a pass over memory, and the
+ * vendor's product (cuBLAS) of as many channels; without the vendor's library, our own
+ * kernel on a dense product.
  *
  *   struct vx_bench bench = {...};
  *   VX_TRY(vx_bench_ceilings(&bench, &why));
  *   VX_TRY(vx_bench_conv(&bench, &shape, &why));
  *
  * Owner    the tool.
- * Thread   the tool's one thread.
+ * Thread   the tool's own, which alone uses the device; bench_power starts another.
  * Limits   VX_HARNESS_RUNS_MAX runs a row.
  * Fails    as what it runs.
  *
@@ -21,6 +22,7 @@
 
 #include "engine/gpu/conv/blas.h"
 #include "engine/tools/bench_cloud.h"
+#include "engine/tools/bench_power.h"
 #include "engine/tools/workbench.h"
 #include "engine/tune/harness.h"
 #include "engine/tune/pick.h"
@@ -41,6 +43,7 @@ struct vx_bench_row {
     f64 flops_useful, flops_executed; /* of one run; 0 = not counted */
     f64 bytes;                        /* the least that one run must move */
     f64 ceiling;                      /* flops a ns; 0 = the bench's */
+    struct vx_bench_draw draw;        /* of the device, from warm-up to the last run */
 };
 
 #define VX_BENCH_TILE_ALL (-2)
@@ -51,13 +54,14 @@ struct vx_bench {
     i32 tile;            /* -1 = as picked; VX_BENCH_TILE_ALL = each */
     enum vx_number type;
     i32 runs;
-    i32 kernel;                  /* edge of the convolution's cube: 3 */
-    i64 warm_ns;                 /* of the warm-up before each timing */
-    struct vx_blas_gpu *blas;    /* NULL = none for this device */
-    int json;                    /* descriptor of an open file, or -1 */
-    f64 copy_rate;               /* bytes a ns; 0 = not measured */
-    f64 dense_rate;              /* flops a ns, of a product of 8192^3 */
-    f64 ns[VX_HARNESS_RUNS_MAX]; /* of the current timing */
+    i32 kernel;                   /* edge of the convolution's cube: 3 */
+    i64 warm_ns;                  /* of the warm-up before each timing */
+    struct vx_blas_gpu *blas;     /* NULL = none for this device */
+    struct vx_bench_power *power; /* NULL = nothing to ask about this device */
+    int json;                     /* descriptor of an open file, or -1 */
+    f64 copy_rate;                /* bytes a ns; 0 = not measured */
+    f64 dense_rate;               /* flops a ns, of a product of 8192^3 */
+    f64 ns[VX_HARNESS_RUNS_MAX];  /* of the current timing */
 };
 
 /* What a kernel is measured on. */

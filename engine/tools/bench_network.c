@@ -41,6 +41,7 @@ struct network {
     struct vx_engine *engine;
     struct vx_model *model;
     u64 names; /* of geometries, so far */
+    struct vx_bench_draw draw;
     f64 ns[PARTS][VX_HARNESS_RUNS_MAX];
 };
 
@@ -283,7 +284,8 @@ static void network_print(struct network *network, const struct vx_bench_set *se
                           const struct vx_item *item, i32 first)
 {
     struct vx_bench *bench = network->bench;
-    struct vx_bench_row row = {.what = "network", .n = set->n, .runs = bench->runs};
+    struct vx_bench_row row = {
+        .what = "network", .n = set->n, .runs = bench->runs, .draw = network->draw};
     const f64 layer = 2.0 * network->channels * network->channels * (f64)item->pairs;
     const bool kept = item->geometry_hit;
     snprintf(row.shape, sizeof row.shape, "%s",
@@ -303,8 +305,8 @@ static void network_print(struct network *network, const struct vx_bench_set *se
     }
 }
 
-static vx_status network_times(struct network *network, struct request *request,
-                               struct vx_item *item, struct vx_why *why)
+static vx_status network_runs(struct network *network, struct request *request,
+                              struct vx_item *item, struct vx_why *why)
 {
     struct vx_batch batch = {.items = item, .items_count = 1};
     vx_status status = VX_OK;
@@ -323,6 +325,18 @@ static vx_status network_times(struct network *network, struct request *request,
                                          item->compute_ns + item->output_ns);
         network->ns[WALL][run] = (f64)wall;
     }
+    return status;
+}
+
+/* All parts have the clock and the power of the whole: the device is in each of them for
+ * less than the time between two readings. */
+static vx_status network_times(struct network *network, struct request *request,
+                               struct vx_item *item, struct vx_why *why)
+{
+    struct vx_bench_power *power = network->bench->power;
+    VX_TRY(vx_bench_power_begin(power, why));
+    vx_status status = network_runs(network, request, item, why);
+    network->draw = vx_bench_power_end(power);
     return status;
 }
 

@@ -6,8 +6,8 @@
 #include "engine/base/process/clock.h"
 #include "engine/base/process/thread.h"
 #include "engine/gpu/driver/gpu_parts.h"
+#include "engine/gpu/driver/nvml.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,26 +17,11 @@
 /* As often as the front asks the worker. */
 #define MONITOR_SECONDS 1
 
-/* nvmlUtilization_t, in percent. */
-struct nvml_utilization {
-    unsigned gpu, memory;
-};
-struct nvml {
-    int (*start)(void);
-    int (*end)(void);
-    int (*handle)(const char *bus, void **device);
-    int (*utilization)(void *device, struct nvml_utilization *utilization);
-    int (*power)(void *device, unsigned *milliwatts);
-    int (*power_limit)(void *device, unsigned *milliwatts);
-    int (*energy)(void *device, unsigned long long *millijoules);
-};
-
 struct vx_gpu_monitor {
     u32 magic;
     struct vx_gpu *gpu;
-    char bus[32];
     char uuid[VX_UUID_BYTES];
-    struct nvml call;
+    struct vx_nvml nvml; /* of the thread once it was started */
     pthread_t thread;
     bool asking; /* the thread was started */
     pthread_mutex_t lock;
@@ -45,46 +30,7 @@ struct vx_gpu_monitor {
     struct vx_gpu_stats last; /* the library's last numbers; no uuid, no memory */
 };
 
-/* ------- the library ------- */
-
-static bool nvml_find(struct nvml *call, const char *library)
-{
-    static const char *const names[] = {"nvmlInit_v2",
-                                        "nvmlShutdown",
-                                        "nvmlDeviceGetHandleByPciBusId_v2",
-                                        "nvmlDeviceGetUtilizationRates",
-                                        "nvmlDeviceGetPowerUsage",
-                                        "nvmlDeviceGetPowerManagementLimit",
-                                        "nvmlDeviceGetTotalEnergyConsumption"};
-    _Static_assert(VX_COUNT(names) * sizeof(void *) == sizeof *call, "one name each");
-    void *opened = dlopen(library ? library : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!opened) return false;
-    for (size_t i = 0; i < VX_COUNT(names); i++) {
-        void *found = dlsym(opened, names[i]);
-        if (!found) return false;
-        /* ISO C has no cast to a function pointer, but POSIX guarantees equal bits. */
-        memcpy((char *)call + i * sizeof found, &found, sizeof found);
-    }
-    return true;
-}
-
-/* A number that the device does not report is unknown: a MIG slice has no utilisation. */
-static struct vx_gpu_stats nvml_ask(const struct nvml *call, void *device)
-{
-    struct vx_gpu_stats stats = {0};
-    struct nvml_utilization share = {0};
-    unsigned power = 0, limit = 0;
-    unsigned long long energy = 0;
-    stats.utilization_known = !call->utilization(device, &share);
-    stats.power_known = !call->power(device, &power) &&
-                        !call->power_limit(device, &limit) &&
-                        !call->energy(device, &energy);
-    stats.utilization = (i32)share.gpu;
-    stats.power_mw = (i64)power;
-    stats.power_limit_mw = (i64)limit;
-    stats.energy_mj = (i64)energy;
-    return stats;
-}
+/* ------- the thread ------- */
 
 /* Sleeps for MONITOR_SECONDS; false if the monitor is to stop. */
 static bool monitor_sleep(struct vx_gpu_monitor *monitor)
@@ -104,15 +50,14 @@ static bool monitor_sleep(struct vx_gpu_monitor *monitor)
 static void monitor_main(void *context)
 {
     struct vx_gpu_monitor *monitor = context;
-    void *device = NULL;
-    if (monitor->call.start()) return;
-    if (!monitor->call.handle(monitor->bus, &device)) do {
-            struct vx_gpu_stats said = nvml_ask(&monitor->call, device);
-            pthread_mutex_lock(&monitor->lock);
-            monitor->last = said;
-            pthread_mutex_unlock(&monitor->lock);
-        } while (monitor_sleep(monitor));
-    monitor->call.end();
+    if (!vx_nvml_start(&monitor->nvml)) return;
+    do {
+        struct vx_gpu_stats now = vx_nvml_stats(&monitor->nvml);
+        pthread_mutex_lock(&monitor->lock);
+        monitor->last = now;
+        pthread_mutex_unlock(&monitor->lock);
+    } while (monitor_sleep(monitor));
+    vx_nvml_end(&monitor->nvml);
 }
 
 /* ------- the driver ------- */
@@ -150,11 +95,7 @@ vx_status vx_gpu_monitor_open(struct vx_gpu *gpu, const char *library, struct vx
     pthread_condattr_destroy(&steady);
     pthread_mutex_init(&made->lock, NULL);
     monitor_set_uuid(made);
-    bool ours = gpu->driver.vendor == VX_GPU_CUDA || library;
-    if (!ours ||
-        gpu->driver.device_pci(made->bus, (int)sizeof made->bus - 1, gpu->device))
-        return VX_OK;
-    if (!nvml_find(&made->call, library)) return VX_OK;
+    if (!vx_nvml_find(&made->nvml, gpu, library)) return VX_OK;
     vx_status status = vx_thread_open(&made->thread, VX_ROLE_COMPUTE, monitor_main, made);
     if (status.fault)
         vx_gpu_monitor_close(monitor);

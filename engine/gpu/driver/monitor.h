@@ -1,6 +1,6 @@
 /* gpu/monitor - a GPU's id, memory, utilisation, power and energy.
  *
- * Utilisation, power and energy come from NVML (libnvidia-ml), which is slow: on an H200,
+ * Utilisation, power and energy come from NVML (nvml.h), which is slow: on an H200,
  * power takes 1 us, energy 2.4 ms and at times 16 ms, utilisation at times 2.4 ms.  A
  * separate thread therefore asks it every second, and readers get the last numbers.  The
  * thread is in the worker, so that a library that hangs affects no other device.  Without

@@ -58,6 +58,9 @@ static i32 json_rows(const char *path, const char *what)
         ck_assert_ptr_nonnull(vx_json_find(root, "median_ns"));
         ck_assert_ptr_nonnull(vx_json_find(root, "device"));
         ck_assert_ptr_nonnull(vx_json_find(root, "source"));
+        /* The fake has neither clock nor power. */
+        ck_assert_int_eq(vx_json_find(root, "clock_mhz")->kind, VX_JSON_NULL);
+        ck_assert_int_eq(vx_json_find(root, "watts")->kind, VX_JSON_NULL);
         found += !strcmp(vx_json_find(root, "what")->text, what);
     }
     free(block);

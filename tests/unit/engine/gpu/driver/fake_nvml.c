@@ -1,11 +1,12 @@
-/* fake_nvml - a library that test_gpu_monitor opens in NVML's place: it knows the
- * fake GPU, and each query of its energy adds a joule.
+/* fake_nvml - a library that tests open in NVML's place: it knows the fake GPU, and each query
+ * of its energy adds a joule.  With FAKE_NVML_OLD it lacks the clocks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <string.h>
 
 #define REFUSED 3 /* NVML_ERROR_NOT_SUPPORTED */
+#define SM      1 /* NVML_CLOCK_SM */
 
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
@@ -14,6 +15,7 @@ int nvmlDeviceGetUtilizationRates(void *device, unsigned *shares);
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);
 int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *milliwatts);
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules);
+int nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz);
 
 static int handle; /* the device */
 static unsigned long long energy = 5000;
@@ -63,3 +65,12 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
     energy += 1000;
     return 0;
 }
+
+#ifndef FAKE_NVML_OLD
+int nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz)
+{
+    (void)device;
+    *mhz = 1755;
+    return which == SM ? 0 : REFUSED;
+}
+#endif

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "engine/base/process/thread.h"
 #include "engine/gpu/driver/monitor.h"
+#include "engine/gpu/driver/nvml.h"
 #include "tests/support/wait.h"
 
 #include <string.h>
@@ -94,6 +95,68 @@ START_TEST(without_the_library_the_driver_is_read)
 }
 END_TEST
 
+/* A reading is asked for now: each has a joule more than the one before. */
+START_TEST(a_reading_is_of_now)
+{
+    struct vx_nvml nvml;
+    ck_assert(vx_nvml_find(&nvml, gpu, FAKE_NVML) && vx_nvml_start(&nvml));
+    struct vx_gpu_reading first = vx_nvml_read(&nvml), second = vx_nvml_read(&nvml);
+    ck_assert(first.clock_known && first.energy_known);
+    ck_assert_int_eq(first.clock_mhz, 1755);
+    ck_assert_int_eq(second.energy_millijoules, first.energy_millijoules + 1000);
+    vx_nvml_end(&nvml);
+}
+END_TEST
+
+/* What an older library lacks is unknown; all else is as with a newer one. */
+START_TEST(an_older_library_has_the_rest)
+{
+    struct vx_gpu_monitor *monitor;
+    struct vx_nvml nvml;
+    ck_assert(vx_nvml_find(&nvml, gpu, FAKE_NVML_OLD) && vx_nvml_start(&nvml));
+    struct vx_gpu_reading now = vx_nvml_read(&nvml);
+    ck_assert(!now.clock_known && now.energy_known);
+    vx_nvml_end(&nvml);
+    ck_assert(!vx_gpu_monitor_open(gpu, FAKE_NVML_OLD, &why, &monitor).fault);
+    struct vx_gpu_stats stats = wait_for(monitor, 5000);
+    ck_assert(stats.utilization_known && stats.power_known);
+    vx_gpu_monitor_close(&monitor);
+}
+END_TEST
+
+/* Every function but those that find the device may be missing. */
+START_TEST(a_library_with_little_has_little)
+{
+    struct vx_nvml nvml;
+    ck_assert(vx_nvml_find(&nvml, gpu, FAKE_NVML) && vx_nvml_start(&nvml));
+    const struct vx_nvml_calls all = nvml.call;
+    nvml.call.energy = NULL;
+    ck_assert(!vx_nvml_stats(&nvml).power_known &&
+              vx_nvml_stats(&nvml).utilization_known);
+    ck_assert(vx_nvml_read(&nvml).clock_known && !vx_nvml_read(&nvml).energy_known);
+    nvml.call = all;
+    nvml.call.power = NULL;
+    nvml.call.utilization = NULL;
+    ck_assert(!vx_nvml_stats(&nvml).power_known &&
+              !vx_nvml_stats(&nvml).utilization_known);
+    nvml.call = all;
+    nvml.call.power_limit = NULL;
+    ck_assert(!vx_nvml_stats(&nvml).power_known);
+    nvml.call = all;
+    vx_nvml_end(&nvml);
+}
+END_TEST
+
+START_TEST(a_device_of_nobody_is_not_started)
+{
+    struct vx_nvml nvml;
+    ck_assert(vx_nvml_find(&nvml, gpu, FAKE_NVML));
+    nvml.bus[0] = '0';
+    ck_assert(!vx_nvml_start(&nvml));
+    ck_assert(!vx_nvml_find(&nvml, gpu, NULL)); /* NVIDIA's own is not for the fake */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_monitor");
@@ -103,6 +166,10 @@ int main(void)
     tcase_add_test(tests, library_and_driver_are_read);
     tcase_add_test(tests, its_close_does_not_sleep_it_out);
     tcase_add_test(tests, without_the_library_the_driver_is_read);
+    tcase_add_test(tests, a_reading_is_of_now);
+    tcase_add_test(tests, an_older_library_has_the_rest);
+    tcase_add_test(tests, a_library_with_little_has_little);
+    tcase_add_test(tests, a_device_of_nobody_is_not_started);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
