@@ -143,8 +143,7 @@ static bool has_wmma(int32_t arch)
 static bool multiplies(int32_t multiply, enum vx_number type, const struct vx_caps *caps)
 {
     const bool halves = vx_number_bytes(type) == 2;
-    if (type == VX_NUMBER_E4M3)
-        return caps->arch == 90 && multiply == VX_MULTIPLY_STREAM;
+    if (type == VX_NUMBER_E4M3) return caps->arch == 90 && multiply == VX_MULTIPLY_STREAM;
     if (caps->arch >= VX_ARCH_AMD) {
         if (has_mfma(caps->arch)) return multiply == VX_MULTIPLY_MFMA;
         return multiply ==
@@ -203,13 +202,13 @@ static bool pairs_fits(const struct vx_tile *tile, enum vx_number type,
      1u << VX_NUMBER_TF32)
 
 /* Two entry points with the same tiles and the same functions. */
-#define TILED(name_, source_, types_, fits_)                                                    \
+#define TILED(name_, source_, types_, fits_)                                             \
     {                                                                                    \
         .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \
         .tiles = tiles, .tiles_count = sizeof tiles / sizeof tiles[0],                   \
-        .types = (types_),                                                               \
-        .args_bytes = sizeof(struct vx_conv_device_args), .threads = threads,            \
-        .shared = shared, .fits = fits_, .grid = grid, .ref = vx_conv_masked_ref,        \
+        .types = (types_), .args_bytes = sizeof(struct vx_conv_device_args),             \
+        .threads = threads, .shared = shared, .fits = fits_, .grid = grid,               \
+        .ref = vx_conv_masked_ref,                                                       \
     }
 
 const struct vx_kernel_spec vx_conv_masked_spec =

@@ -15,7 +15,8 @@ static int32_t threads(const struct vx_tile *tile)
 static struct vx_grid grid(const struct vx_tile *tile, const void *args_given)
 {
     const struct vx_weight_tile_args *args = args_given;
-    int64_t chunks = args->v * vx_weight_tile_blocks(args->ci, args->number_bytes) * 8 * args->co;
+    int64_t chunks =
+        args->v * vx_weight_tile_blocks(args->ci, args->number_bytes) * 8 * args->co;
     (void)tile;
     return (struct vx_grid){
         (uint32_t)((chunks + VX_WEIGHT_TILE_THREADS - 1) / VX_WEIGHT_TILE_THREADS), 1, 1};

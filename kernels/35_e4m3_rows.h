@@ -27,8 +27,8 @@
 struct vx_e4m3_rows_args {
     int64_t n;
     int32_t cp;
-    int32_t in_stride; /* elements from a row to the next; 0: cp */
-    int32_t bytes;     /* 1: out has numbers of 8 bits; 0: of VX_TYPE */
+    int32_t in_stride;    /* elements from a row to the next; 0: cp */
+    int32_t bytes;        /* 1: out has numbers of 8 bits; 0: of VX_TYPE */
     float scale, inverse; /* inverse = 1 / scale */
     const void *in;       /* (N, in_stride) */
     void *out;            /* (N, cp) */

@@ -134,14 +134,16 @@ VX_DEVICE void step_make(const struct vx_conv_device_args *args,
     int32_t columns = args->co - fetch->tile.first_column;
     if (columns > VX_TILE_CO) columns = VX_TILE_CO;
     step->weights_bytes = (uint32_t)columns * LINE;
-    step->weights = (const char *)args->tiled + ((int64_t)(fetch->word * 32 + bit) *
-                                                     ((args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS) * args->co +
-                                                 fetch->tile.first_column) *
-                                                    LINE;
+    step->weights = (const char *)args->tiled +
+                    ((int64_t)(fetch->word * 32 + bit) *
+                         ((args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS) * args->co +
+                     fetch->tile.first_column) *
+                        LINE;
     step->mine = (int)(fetch->own >> bit & 1u);
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-        from[i] = neighbours[i] < 0 ? -1 : neighbours[i] * (args->in_stride / CHUNK_CHANNELS);
+        from[i] =
+            neighbours[i] < 0 ? -1 : neighbours[i] * (args->in_stride / CHUNK_CHANNELS);
 #pragma unroll
     for (int i = 0; i < COPIES; i++)
         step->from[i] = (int32_t)vx_shuffle((uint32_t)from[i / 8],

@@ -31,14 +31,15 @@
 #define LINE_CHANNELS  (LINE / FACTOR_BYTES)
 #define CHUNK_CHANNELS (16 / FACTOR_BYTES) /* of one copy */
 #define STEP_CHANNELS  (32 / FACTOR_BYTES) /* of one instruction */
-#define A_BYTES     (VX_TILE_N * LINE)
-#define B_BYTES     (VX_TILE_CO * LINE)
-#define STAGE_BYTES (A_BYTES + B_BYTES)
+#define A_BYTES        (VX_TILE_N * LINE)
+#define B_BYTES        (VX_TILE_CO * LINE)
+#define STAGE_BYTES    (A_BYTES + B_BYTES)
 
 /* The tiles, those with the most offsets first; NULL = as they are. */
 #define TILES_LIST (args->tiles[VX_TILE_N == 256])
 
-static_assert(VX_TILE_CI == LINE_CHANNELS && VX_STAGES >= 3, "a line of 128 bytes; a ring");
+static_assert(VX_TILE_CI == LINE_CHANNELS && VX_STAGES >= 3,
+              "a line of 128 bytes; a ring");
 static_assert(MINE * SUMS <= 128, "the sums fit in registers");
 
 /* Where the ring lies in shared memory, and a thread's place in it. */

@@ -9,7 +9,7 @@
 
 #define MAP_KERNELS_MAX 64
 #define DENSE_EDGE      8192  /* of the dense product: the same as for other libraries */
-#define DENSE_EDGE_FAKE 32    /* a reference in C computes it: enough to run every line */
+#define DENSE_EDGE_FAKE 64    /* a reference in C computes it: enough to run every line */
 #define VENDOR_ROWS     65536 /* of the vendor's product: enough to fill any device */
 
 /* --- what a tile executes --- */
@@ -128,11 +128,29 @@ static void bench_problem(const struct vx_bench *bench, i64 n, i32 channels, i32
                                         .type = bench->type};
 }
 
+/* Of numbers of 8 bits there are only tiles that stream. */
+static vx_status bench_check_fp8(const struct vx_bench *bench,
+                                 const struct vx_conv_problem *problem,
+                                 struct vx_why *why)
+{
+    struct vx_conv_problem halves = *problem;
+    halves.type = VX_NUMBER_F16;
+    VX_ENSURE_WHY(
+        problem->type != VX_NUMBER_E4M3 ||
+            vx_conv_multiplies_e4m3(&halves, vx_gpu_caps(bench->bench.gpu)),
+        why, INVALID_ARGUMENT, "a shape that is not computed in FP8",
+        "--type fp8: expected a Hopper GPU and a multiple of 32 channels from 64 "
+        "on, got %s and %d channels",
+        vx_gpu_arch(bench->bench.gpu), problem->ci);
+    return VX_OK;
+}
+
 /* The pick, with the tile of --tile if that is given. */
 static vx_status bench_choose(const struct vx_bench *bench,
                               const struct vx_conv_problem *problem, struct vx_why *why,
                               struct vx_conv_choice *choice)
 {
+    VX_TRY(bench_check_fp8(bench, problem, why));
     (void)vx_pick_conv(&bench->pick, problem, choice);
     if (bench->tile < 0) return VX_OK;
     const struct vx_kernel_spec *spec = vx_conv_spec(choice->algorithm);
@@ -260,6 +278,7 @@ static vx_status bench_tiles(struct vx_bench *bench, const struct vx_bench_set *
     struct vx_conv_choice choice;
     vx_status status = VX_OK;
     bench_problem(bench, set->n, set->channels, bench->kernel, &problem);
+    VX_TRY(bench_check_fp8(bench, &problem, why));
     (void)vx_pick_conv(&bench->pick, &problem, &choice);
     const i32 count = vx_conv_spec(choice.algorithm)->tiles_count;
     for (choice.tile = 0; choice.tile < count && !status.fault; choice.tile++) {

@@ -26,8 +26,7 @@ void vx_bench_title(const struct vx_bench *bench)
     vx_print("\n%-11s %-14s %-11s %9s %-14s %4s %10s %10s %10s %7s %7s %7s %5s %5s %5s "
              "%6s  %s\n",
              "what", "shape", "state", "N", "algorithm", "tile", "median us", "p10",
-             "p90", "useful", "exec", "GB/s", "%mma", "%mem", "MHz", "W",
-             "density");
+             "p90", "useful", "exec", "GB/s", "%mma", "%mem", "MHz", "W", "density");
 }
 
 /* "128,64,32,3,2,2": the values of a tile; "" when there are none. */

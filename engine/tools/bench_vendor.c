@@ -65,13 +65,12 @@ static vx_status vendor_time(struct vendor *at, const struct vx_bench_product *w
 vx_status vx_bench_vendor(struct vx_bench *bench, const struct vx_bench_product *wanted,
                           struct vx_why *why, f64 *rate)
 {
-    struct vendor at = {.bench = bench,
-                        .product = {.rows = wanted->rows,
-                                    .depth = wanted->depth,
-                                    .columns = wanted->columns,
-                                    .type = bench->type == VX_NUMBER_E4M3
-                                                ? VX_NUMBER_F16
-                                                : bench->type}};
+    struct vendor at = {
+        .bench = bench,
+        .product = {.rows = wanted->rows,
+                    .depth = wanted->depth,
+                    .columns = wanted->columns,
+                    .type = bench->type == VX_NUMBER_E4M3 ? VX_NUMBER_F16 : bench->type}};
     struct vx_why second;
     *rate = 0;
     if (!bench->blas) return VX_OK;

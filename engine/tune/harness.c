@@ -43,11 +43,12 @@ static void harness_free(struct vx_harness *harness, void **memory)
 
 static void harness_unload(struct vx_harness *harness)
 {
-    void **const all[] = {&harness->coords,     &harness->index_memory, &harness->rows,
-                          &harness->map_memory, &harness->order_memory, &harness->scratch,
-                          &harness->in,         &harness->weight,       &harness->bias,
-                          &harness->out,        &harness->workspace,    &harness->tiled,
-                          &harness->column_scale};
+    void **const all[] = {
+        &harness->coords,      &harness->index_memory, &harness->rows,
+        &harness->map_memory,  &harness->order_memory, &harness->scratch,
+        &harness->in,          &harness->weight,       &harness->bias,
+        &harness->out,         &harness->workspace,    &harness->tiled,
+        &harness->column_scale};
     for (size_t i = 0; i < VX_COUNT(all); i++) harness_free(harness, all[i]);
     harness->map_bytes = harness->order_bytes = 0;
     harness->scratch_bytes = harness->workspace_bytes = 0;
@@ -289,8 +290,8 @@ static vx_status harness_tile(struct vx_harness *harness, struct vx_why *why)
                                     .co = problem->co,
                                     .number_bytes = vx_number_factor_bytes(problem->type),
                                     .weight = harness->weight};
-    VX_TRY(vx_gpu_alloc(harness->gpu, vx_conv_tiled_bytes(&tiling), why,
-                        &harness->tiled));
+    VX_TRY(
+        vx_gpu_alloc(harness->gpu, vx_conv_tiled_bytes(&tiling), why, &harness->tiled));
     tiling.tiled = harness->tiled;
     return vx_conv_tile_weights(&harness->queue, &tiling, why);
 }

@@ -45,7 +45,7 @@ struct vx_harness {
     void *coords, *index_memory, *rows, *map_memory, *order_memory; /* device */
     void *scratch, *in, *weight, *bias, *out, *workspace;
     void *column_scale; /* of type E4M3 */
-    void *tiled; /* weights, NULL until a tile that streams is used */
+    void *tiled;        /* weights, NULL until a tile that streams is used */
     size_t map_bytes, order_bytes, scratch_bytes, workspace_bytes;
     struct vx_gpu_index index;
     struct vx_gpu_order_want want; /* of the map; groups 0 = no map is built */

@@ -76,12 +76,11 @@ static void oracle_reals(const struct vx_oracle *oracle, const void *from, i64 c
                          f32 *reals)
 {
     const enum vx_number type = oracle->problem.type;
-    const struct vx_convert_args args = {
-        .count = count,
-        .from_type = vx_number_stored(type),
-        .from = from,
-        .to_type = VX_NUMBER_F32,
-        .to = reals};
+    const struct vx_convert_args args = {.count = count,
+                                         .from_type = vx_number_stored(type),
+                                         .from = from,
+                                         .to_type = VX_NUMBER_F32,
+                                         .to = reals};
     vx_convert_ref(&args);
 }
 

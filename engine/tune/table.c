@@ -31,11 +31,8 @@ static const struct {
     enum vx_number type;
     const char *name;
 } types[] = {
-    {VX_NUMBER_F32, "FP32"},
-    {VX_NUMBER_F16, "FP16"},
-    {VX_NUMBER_BF16, "BF16"},
-    {VX_NUMBER_TF32, "TF32"},
-    {VX_NUMBER_E4M3, "FP8"},
+    {VX_NUMBER_F32, "FP32"},  {VX_NUMBER_F16, "FP16"}, {VX_NUMBER_BF16, "BF16"},
+    {VX_NUMBER_TF32, "TF32"}, {VX_NUMBER_E4M3, "FP8"},
 };
 
 const char *vx_tune_type_name(enum vx_number type)

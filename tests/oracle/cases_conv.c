@@ -165,7 +165,8 @@ static bool compare_samples(const struct conv *conv, const void *answer)
             f64 truth = vx_activation_ref_one(activation_of(conv), sum);
             f64 got = vx_number_ref_read(answer, problem->type, row * problem->co + o);
             f64 bound = conv->bounds.round * fabs(truth) + SLOPE * conv->bounds.sum +
-                        CURVE + (vx_number_stored(problem->type) == VX_NUMBER_F16 ? 0x1p-25 : 0);
+                        CURVE +
+                        (vx_number_stored(problem->type) == VX_NUMBER_F16 ? 0x1p-25 : 0);
             if (!(fabs(got - truth) <= bound)) {
                 conv_fail(conv, "outside its bound", row, got);
                 return false;

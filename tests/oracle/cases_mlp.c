@@ -83,10 +83,9 @@ static void layer_make(struct job *job, struct vx_conv_device_args *layer, i32 r
     layer->blocks = job->rig->caps->processors;
     layer->weight = weights_make(job, layer, real_in, scale);
     u16 *tiled = vx_rig_take(job->rig, tiled_bytes(layer));
-    vx_weight_tile_ref(
-        &(struct vx_weight_tile_args){1, layer->ci, layer->co, sizeof(u16),
-                                      layer->weight, tiled},
-        job->type);
+    vx_weight_tile_ref(&(struct vx_weight_tile_args){1, layer->ci, layer->co, sizeof(u16),
+                                                     layer->weight, tiled},
+                       job->type);
     layer->tiled = tiled;
     layer->bias = vx_rig_reals(job->rig, VX_NUMBER_F32, layer->co, 1);
 }

@@ -5,10 +5,7 @@
 #include "engine/gpu/geometry/order.h"
 #include "kernels/04_conv_gather.h"
 #include "kernels/07_conv_reduce.h"
-#include "kernels/29_weight_tile.h"
 #include "kernels/35_e4m3_rows.h"
-
-#include <string.h>
 
 /* A panel of the explicit product: large enough to fill a device, small enough to leave
  * its memory to the features. */
@@ -27,74 +24,7 @@
 #define E4M3_TERMS 32
 /* The tiles of layers with so few columns do not stream. */
 #define STREAM_COLUMNS 32
-
-enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem)
-{
-    i32 planes = problem->kernel[0], columns = planes * problem->kernel[1];
-    if (problem->type == VX_NUMBER_E4M3)
-        return problem->ci >= VX_CONV_E4M3_PLANES_CHANNELS && planes > 1
-                   ? VX_CONV_ORDER_PLANES
-                   : VX_CONV_ORDER_CHAIN;
-    if (problem->ci >= VX_CONV_COLUMNS_CHANNELS && columns > 1)
-        return VX_CONV_ORDER_COLUMNS;
-    if (problem->ci >= VX_CONV_PLANES_CHANNELS && planes > 1) return VX_CONV_ORDER_PLANES;
-    return VX_CONV_ORDER_CHAIN;
-}
-
-i32 vx_conv_groups(const struct vx_conv_problem *problem,
-                   enum vx_conv_algorithm algorithm)
-{
-    switch (algorithm) {
-    case VX_CONV_IMPLICIT_SPLIT:
-    case VX_CONV_MASKED_SPLIT:
-        if (problem->ci < VX_CONV_COLUMNS_CHANNELS || problem->type == VX_NUMBER_E4M3)
-            return problem->kernel[0];
-        return problem->kernel[0] * problem->kernel[1];
-    case VX_CONV_PAIRS_LIST: return problem->v;
-    default: return 1;
-    }
-}
-
-bool vx_conv_exact(const struct vx_conv_problem *problem,
-                   enum vx_conv_algorithm algorithm)
-{
-    bool chain = vx_conv_order_of(problem) == VX_CONV_ORDER_CHAIN;
-    switch (algorithm) {
-    case VX_CONV_IMPLICIT:
-    case VX_CONV_MASKED: return chain;
-    case VX_CONV_IMPLICIT_SPLIT:
-    case VX_CONV_MASKED_SPLIT: return !chain;
-    default: return false;
-    }
-}
-
-bool vx_conv_sorted(enum vx_conv_algorithm algorithm)
-{
-    return algorithm == VX_CONV_MASKED || algorithm == VX_CONV_MASKED_SPLIT;
-}
-
-static const char *const names[VX_CONV_ALGORITHMS_COUNT] = {
-    [VX_CONV_AUTO] = "auto",
-    [VX_CONV_EXPLICIT] = "explicit",
-    [VX_CONV_IMPLICIT] = "implicit",
-    [VX_CONV_MASKED] = "masked",
-    [VX_CONV_IMPLICIT_SPLIT] = "implicit_split",
-    [VX_CONV_MASKED_SPLIT] = "masked_split",
-    [VX_CONV_PAIRS_LIST] = "pairs_list",
-};
-
-const char *vx_conv_name(enum vx_conv_algorithm algorithm)
-{
-    VX_ASSERT(algorithm < VX_CONV_ALGORITHMS_COUNT);
-    return names[algorithm];
-}
-
-enum vx_conv_algorithm vx_conv_of_name(const char *name)
-{
-    for (i32 i = 0; i < VX_CONV_ALGORITHMS_COUNT; i++)
-        if (!strcmp(names[i], name)) return (enum vx_conv_algorithm)i;
-    return VX_CONV_ALGORITHMS_COUNT;
-}
+#define COPY_BYTES     16 /* that a stream counts its features in */
 
 const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm)
 {
@@ -201,8 +131,11 @@ static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_ti
     blocks *= (problem->co + tile->values[TILE_COLUMNS] - 1) / tile->values[TILE_COLUMNS];
     /* A stream ends with fewer channels, and counts 16 bytes of features in 31 bits. */
     if (tile_streams(tile)) {
-        const i64 stride = stride_or(problem->strides.in, problem->ci);
-        if (problem->n * (stride / 8) > INT32_MAX) return false;
+        /* Rows that were rounded lie side by side. */
+        const i64 stride =
+            rounds(problem) ? problem->ci : stride_or(problem->strides.in, problem->ci);
+        const i64 copies = stride * vx_number_factor_bytes(problem->type) / COPY_BYTES;
+        if (problem->n * copies > INT32_MAX) return false;
         if (problem->type == VX_NUMBER_E4M3 && problem->ci % E4M3_TERMS) return false;
     } else if (problem->ci % tile->values[TILE_CHANNELS]) {
         return false;
@@ -235,47 +168,24 @@ bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps)
     return caps->arch == 90 && vx_number_bytes(type) == 2;
 }
 
-bool vx_conv_multiplies_e4m3(enum vx_number type, i32 ci, i32 co,
+bool vx_conv_multiplies_e4m3(const struct vx_conv_problem *problem,
                              const struct vx_caps *caps)
 {
-    return caps->arch == 90 && type == VX_NUMBER_F16 && ci % E4M3_TERMS == 0 &&
-           co > STREAM_COLUMNS;
+    return caps->arch == 90 && problem->type == VX_NUMBER_F16 &&
+           problem->ci % E4M3_TERMS == 0 && problem->co > STREAM_COLUMNS &&
+           problem->n * (problem->ci / COPY_BYTES) <= INT32_MAX;
 }
 
 bool vx_conv_wants_neighbours(const struct vx_conv_problem *problem)
 {
-    return problem->v > 1 && problem->ci * vx_number_factor_bytes(problem->type) < NEIGHBOURS_BYTES &&
+    return problem->v > 1 &&
+           problem->ci * vx_number_factor_bytes(problem->type) < NEIGHBOURS_BYTES &&
            problem->co > STREAM_COLUMNS;
 }
 
 bool vx_conv_tiled(const struct vx_conv_choice *choice)
 {
     return tile_streams(tile_of(choice));
-}
-
-size_t vx_conv_tiled_bytes(const struct vx_conv_tiling *tiling)
-{
-    return (size_t)tiling->v *
-           (size_t)vx_weight_tile_blocks(tiling->ci, tiling->number_bytes) *
-           (size_t)tiling->co * VX_WEIGHT_TILE_LINE;
-}
-
-struct vx_jit_wanted vx_conv_tile_wanted(void)
-{
-    return (struct vx_jit_wanted){.spec = vx_kernel_find("weight_tile")};
-}
-
-vx_status vx_conv_tile_weights(const struct vx_gpu_queue *device,
-                               const struct vx_conv_tiling *tiling, struct vx_why *why)
-{
-    const struct vx_jit_wanted kernel = vx_conv_tile_wanted();
-    const struct vx_weight_tile_args args = {.v = tiling->v,
-                                             .ci = tiling->ci,
-                                             .co = tiling->co,
-                                             .number_bytes = tiling->number_bytes,
-                                             .in = tiling->weight,
-                                             .out = tiling->tiled};
-    return vx_kernel_launch(device->set, device->stream, &kernel, &args, why);
 }
 
 static struct vx_jit_wanted rounding_wanted(const struct vx_conv_problem *problem)
@@ -302,8 +212,7 @@ i32 vx_conv_kernels(const struct vx_conv_problem *problem,
     default: break;
     }
     if (more)
-        wanted[count++] =
-            (struct vx_jit_wanted){vx_kernel_find(more), NULL, sums_type};
+        wanted[count++] = (struct vx_jit_wanted){vx_kernel_find(more), NULL, sums_type};
     if (choice->algorithm == VX_CONV_EXPLICIT)
         wanted[count++] =
             (struct vx_jit_wanted){vx_kernel_find("conv_gather"), NULL, problem->type};

@@ -98,9 +98,9 @@ size_t vx_conv_workspace(const struct vx_conv_problem *problem,
 /* True if tiles of blocks that stay may be chosen (kernels/tile_stream_sm90.cuh).  They read
  * the weights tiled: so many bytes, written once by vx_conv_tile_weights. */
 bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
-/* True if a layer of so many padded channels can be of type E4M3 where others are `type`: the
- * device multiplies numbers of 8 bits.  Elsewhere in_scale alone gives the same numbers. */
-bool vx_conv_multiplies_e4m3(enum vx_number type, i32 ci, i32 co,
+/* True if the problem, of at most n rows, can be of type E4M3 instead of its own: the device
+ * multiplies numbers of 8 bits.  Elsewhere in_scale alone gives the same numbers. */
+bool vx_conv_multiplies_e4m3(const struct vx_conv_problem *problem,
                              const struct vx_caps *caps);
 bool vx_conv_tiled(const struct vx_conv_choice *choice); /* it reads them so */
 /* Where they stream: whether the layer is worth the map in the order of its rows (order.h). */

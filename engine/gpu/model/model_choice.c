@@ -12,16 +12,6 @@ bool vx_gpu_is_conv(const struct vx_launch *launch)
     return vx_launch_is_product(launch);
 }
 
-enum vx_number vx_gpu_node_number(const struct vx_node *node, enum vx_number type,
-                                  const struct vx_caps *caps)
-{
-    const i32 ci = vx_channels_padded(vx_node_channels_in(node));
-    const i32 co = vx_channels_padded(node->layer->channels);
-    if (!(node->layer->fp8_scale > 0) || node->gather || vx_node_panels(node) > 1)
-        return type;
-    return vx_conv_multiplies_e4m3(type, ci, co, caps) ? VX_NUMBER_E4M3 : type;
-}
-
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem)
 {
@@ -45,6 +35,21 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
     if (gather) layer = gather;
     memcpy(problem->kernel, layer->kernel, sizeof problem->kernel);
     problem->v = layer->v;
+}
+
+/* A layer in FP8 is of type E4M3 where the device has that.  Of a gathered layer, and of one
+ * whose children are computed apart, the rows in alone are rounded: they are small. */
+static void numbers_choose(struct vx_gpu_choices *choices, const struct vx_caps *caps)
+{
+    for (i32 i = 0; i < choices->plan->launches_count; i++) {
+        const struct vx_launch *at = &choices->plan->launches[i];
+        struct vx_conv_problem problem;
+        choices->numbers[i] = choices->type;
+        if (!vx_gpu_is_conv(at) || !(at->node->layer->fp8_scale > 0)) continue;
+        if (at->node->gather || vx_node_panels(at->node) > 1) continue;
+        vx_gpu_problem_make(choices, i, choices->rows_max[at->set], &problem);
+        if (vx_conv_multiplies_e4m3(&problem, caps)) choices->numbers[i] = VX_NUMBER_E4M3;
+    }
 }
 
 /* The N that represents all N of its bit length: their middle. */
@@ -191,9 +196,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         vx_gpu_choices_close(&made);
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the choices of a model");
     }
-    for (i32 i = 0; i < want->plan->launches_count; i++)
-        made->numbers[i] = vx_gpu_node_number(want->plan->launches[i].node, want->type,
-                                              want->pick->caps);
+    numbers_choose(made, want->pick->caps);
     follow(made);
     choose(made, want->pick);
     mark_neighbours(made);

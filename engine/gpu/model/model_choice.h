@@ -63,9 +63,9 @@ struct vx_gpu_choices {
     i64 voxels_max;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
-    i32 stages[VX_SETS_MAX]; /* of each set (network/sets.h) */
+    i32 stages[VX_SETS_MAX];               /* of each set (network/sets.h) */
     enum vx_number numbers[VX_LAYERS_MAX]; /* by launch: what a convolution multiplies */
-    u8 runs[VX_LAYERS_MAX];  /* by launch: launches of a run (model_mlp.h) */
+    u8 runs[VX_LAYERS_MAX]; /* by launch: launches of a run (model_mlp.h) */
     /* The first maps of one set and several offsets: their fills are counted and kept, by
      * their numbers here, which are the same for all models with the same maps. */
     i32 followed[VX_GPU_FILLS_MAX], followed_count;
@@ -131,10 +131,6 @@ static inline size_t vx_gpu_choices_bytes(const struct vx_gpu_choices *choices)
 void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX]);
 /* True for what vx_conv_launch computes: a dense convolution or a linear layer. */
 bool vx_gpu_is_conv(const struct vx_launch *launch);
-/* What a node of a model of this type multiplies: E4M3 if its layer asks for numbers of 8 bits
- * and the device has them, else the type. */
-enum vx_number vx_gpu_node_number(const struct vx_node *node, enum vx_number type,
-                                  const struct vx_caps *caps);
 /* With children that are computed apart (model_live.h): that of one child's channels. */
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem);

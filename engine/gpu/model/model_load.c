@@ -55,8 +55,7 @@ static vx_status load_weights(const struct vx_gpu_load *load, struct vx_model *m
 {
     struct vx_gpu_model *gpu = model->gpu;
     VX_TRY(vx_model_finish(model, progress, why));
-    const struct vx_gpu_weights_want want = {model->plan, model->number,
-                                             vx_gpu_caps(load->gpu)};
+    const struct vx_gpu_weights_want want = {model->plan, gpu->choices->numbers};
     VX_TRY(vx_gpu_weights_open(&want, model->weights, why, &gpu->weights));
     vx_weights_close(&model->weights);
     if (vx_conv_streams(model->number, vx_gpu_caps(load->gpu)))

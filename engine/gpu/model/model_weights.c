@@ -5,7 +5,6 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/thread.h"
 #include "engine/cpu/device/loops.h"
-#include "engine/gpu/model/model_choice.h"
 #include "kernels/e4m3.h"
 
 #include <math.h>
@@ -21,7 +20,7 @@ struct place {
     size_t weight, bias; /* offsets, NONE = has none */
     size_t tiled, scale;
     enum vx_number type; /* what a convolution multiplies */
-    i32 v, ci, co; /* of `tiled`, padded */
+    i32 v, ci, co;       /* of `tiled`, padded */
 };
 struct vx_gpu_weights {
     const struct vx_graph *graph;
@@ -35,6 +34,7 @@ struct vx_gpu_weights {
 /* The shape of a node's weights, and their bytes on the device. */
 struct shape {
     const struct vx_layer *layer;
+    enum vx_number type; /* what a convolution multiplies */
     i32 v, ci, co;       /* without padding, as in the f32 weights */
     i32 panels;          /* parts of co, one behind the other: (panels, v, rows, co) */
     i32 rows;            /* of one offset: ci, padded unless there are groups */
@@ -46,8 +46,11 @@ static struct shape shape_of(const struct vx_node *node,
 {
     const struct vx_layer *layer = node->layer;
     size_t co = (size_t)vx_channels_padded(layer->channels);
-    struct shape shape = {
-        .layer = layer, .v = 1, .co = layer->channels, .panels = vx_node_panels(node)};
+    struct shape shape = {.layer = layer,
+                          .type = type,
+                          .v = 1,
+                          .co = layer->channels,
+                          .panels = vx_node_panels(node)};
     if (weights->bias) shape.bias = co * sizeof(f32);
     if (!weights->weight) return shape;
     shape.weight = co * sizeof(f32);
@@ -76,7 +79,7 @@ static void places_make(struct vx_gpu_weights *made,
 {
     for (i32 i = 0; i < made->graph->nodes_count; i++) {
         const struct vx_node *node = &made->graph->nodes[i];
-        const enum vx_number type = vx_gpu_node_number(node, want->type, want->caps);
+        const enum vx_number type = want->numbers[i];
         struct shape shape = shape_of(node, vx_weights_get(weights, i), type);
         made->places[i].type = type;
         made->places[i].weight = place_next(&made->bytes, shape.weight);
@@ -153,9 +156,11 @@ static const f32 *row_beyond(const f32 *row, i32 count, f32 beyond)
     return NULL;
 }
 
-static vx_status weight_check(const struct vx_gpu_weights *made, const struct shape *shape,
-                              enum vx_number type, const f32 *row, struct vx_why *why)
+static vx_status weight_check(const struct vx_gpu_weights *made,
+                              const struct shape *shape, const f32 *row,
+                              struct vx_why *why)
 {
+    const enum vx_number type = shape->type;
     const f32 *bad = row_beyond(row, shape->co, type_beyond(type));
     VX_ENSURE_WHY(
         !bad, why, INVALID_ARGUMENT, "a weight is out of range for the precision",
@@ -168,34 +173,36 @@ static vx_status weight_check(const struct vx_gpu_weights *made, const struct sh
 }
 
 static vx_status weight_fill(const struct vx_gpu_weights *made, const struct shape *shape,
-                             enum vx_number type, const f32 *from, struct vx_why *why,
-                             u8 *to)
+                             const f32 *from, struct vx_why *why, u8 *to)
 {
+    const enum vx_number type = shape->type;
     const struct vx_loops *loops = vx_loops_pick();
     const i32 part = shape->co / shape->panels;
-    size_t row_bytes =
-        (size_t)vx_channels_padded(part) * (size_t)vx_number_bytes(type);
+    size_t row_bytes = (size_t)vx_channels_padded(part) * (size_t)vx_number_bytes(type);
     size_t padding = (size_t)(shape->rows - shape->ci) * row_bytes;
     size_t panel_bytes = (size_t)shape->v * (size_t)shape->rows * row_bytes;
     for (i32 v = 0; v < shape->v; v++, to += padding)
         for (i32 ci = 0; ci < shape->ci; ci++, to += row_bytes, from += shape->co) {
-            VX_TRY(weight_check(made, shape, type, from, why));
+            VX_TRY(weight_check(made, shape, from, why));
             for (i32 p = 0; p < shape->panels; p++)
-                row_convert(loops, type, from + p * part,
-                            to + (size_t)p * panel_bytes, part);
+                row_convert(loops, type, from + p * part, to + (size_t)p * panel_bytes,
+                            part);
         }
     return VX_OK;
 }
 
-/* As numbers of 8 bits, whose scale is the column's. */
+/* The same as numbers of 8 bits, and the scales of the columns. */
 static vx_status bytes_fill(const struct vx_gpu_weights *made, const struct shape *shape,
-                            const f32 *from, struct vx_why *why, u8 *to, f32 *scale)
+                            const f32 *from, struct vx_why *why,
+                            const struct place *place)
 {
+    u8 *to = made->host + place->weight;
+    f32 *scale = (f32 *)(void *)(made->host + place->scale);
     const i64 rows = (i64)shape->v * shape->ci;
     const i32 co = shape->co, padded = vx_channels_padded(co);
     for (i64 row = 0; row < rows; row++) {
         const f32 *at = from + row * co;
-        VX_TRY(weight_check(made, shape, VX_NUMBER_E4M3, at, why));
+        VX_TRY(weight_check(made, shape, at, why));
         for (i32 o = 0; o < co; o++) scale[o] = fmaxf(scale[o], fabsf(at[o]));
     }
     for (i32 o = 0; o < co; o++) scale[o] = vx_e4m3_scale(scale[o]);
@@ -218,9 +225,8 @@ static vx_status node_fill(const struct vx_gpu_weights *made, i32 index,
     if (!weights->weight) return VX_OK;
     u8 *to = made->host + place->weight;
     if (place->type == VX_NUMBER_E4M3)
-        return bytes_fill(made, &shape, weights->weight, why, to,
-                          (f32 *)(void *)(made->host + place->scale));
-    if (shape.ci) return weight_fill(made, &shape, place->type, weights->weight, why, to);
+        return bytes_fill(made, &shape, weights->weight, why, place);
+    if (shape.ci) return weight_fill(made, &shape, weights->weight, why, to);
     memcpy(to, weights->weight, (size_t)shape.co * sizeof(f32));
     return VX_OK;
 }

@@ -31,15 +31,14 @@ struct vx_gpu_weights;
 struct vx_gpu_weight {
     /* Convolution, linear (V, Cip, Cop), of E4M3 bytes; norms (Cp) f32: scale. */
     const void *weight;
-    const void *tiled;  /* the same, tiled, for convolutions that may stream */
-    const f32 *scale;   /* of E4M3: (Cop), of a column's weights times its input's */
-    const f32 *bias;    /* (Cop) or (Cp): shift */
+    const void *tiled; /* the same, tiled, for convolutions that may stream */
+    const f32 *scale;  /* of E4M3: (Cop), of a column's weights times its input's */
+    const f32 *bias;   /* (Cop) or (Cp): shift */
 };
 
 struct vx_gpu_weights_want {
     const struct vx_plan *plan;
-    enum vx_number type;
-    const struct vx_caps *caps; /* of the device */
+    const enum vx_number *numbers; /* by node: what a convolution multiplies */
 };
 VX_MUST_USE vx_status vx_gpu_weights_open(const struct vx_gpu_weights_want *want,
                                           const struct vx_weights *weights,

@@ -23,8 +23,8 @@ static void run(const char *name, const void *args, enum vx_number type)
 static f64 meaning(i32 byte)
 {
     const i32 exponent = byte >> 3 & 15, fraction = byte & 7;
-    const f64 size = exponent ? ldexp(1 + fraction / 8.0, exponent - 7)
-                              : ldexp(fraction / 8.0, -6);
+    const f64 size =
+        exponent ? ldexp(1 + fraction / 8.0, exponent - 7) : ldexp(fraction / 8.0, -6);
     return byte & 128 ? -size : size;
 }
 

@@ -76,7 +76,7 @@ START_TEST(test_tools_refuse)
         {"bench", "--runs", "0", NULL},
         {"bench", "--runs", "5x", NULL},
         {"bench", "--kernel", "2", NULL},
-        {"bench", "--type", "fp8", NULL},
+        {"bench", "--type", "int8", NULL},
         {"bench", "--algorithm", "best", NULL},
         {"bench", "--list", "some", NULL},
         {"bench", "--shape", "8", NULL},

@@ -31,8 +31,8 @@ static const struct {
 } cases[] = {
     {"a chain", "fp16", CONV("64", "64") VX_RIG_OP("relu", "z", "b"), VX_NUMBER_E4M3,
      VX_CONV_ORDER_CHAIN},
-    {"columns that no tile divides", "fp16",
-     CONV("32", "50") VX_RIG_OP("gelu", "z", "b"), VX_NUMBER_E4M3, VX_CONV_ORDER_CHAIN},
+    {"columns that no tile divides", "fp16", CONV("32", "50") VX_RIG_OP("gelu", "z", "b"),
+     VX_NUMBER_E4M3, VX_CONV_ORDER_CHAIN},
     {"a residual, rows beside others", "fp16",
      CONV("64", "64") "{\"name\":\"s\",\"op\":\"add\",\"inputs\":[\"b\",\"a\"]},"
                       "{\"name\":\"z\",\"op\":\"concat\",\"inputs\":[\"a\",\"s\"]},",
@@ -41,14 +41,15 @@ static const struct {
      VX_CONV_ORDER_PLANES},
     {"one offset", "fp16",
      VX_RIG_LINEAR("a", "feats", "64")
-         VX_RIG_CONV("b", "a", "128", ",\"kernel\":1%s") VX_RIG_OP("silu", "z", "b"),
+         VX_RIG_CONV("b", "a", "128", ",\"kernel\":1,\"layout\":\"spconv\"%s")
+             VX_RIG_OP("silu", "z", "b"),
      VX_NUMBER_E4M3, VX_CONV_ORDER_CHAIN},
-    {"too few columns for a stream", "fp16",
-     CONV("64", "20") VX_RIG_OP("relu", "z", "b"), VX_NUMBER_F16, VX_CONV_ORDER_CHAIN},
+    {"too few columns for a stream", "fp16", CONV("64", "20") VX_RIG_OP("relu", "z", "b"),
+     VX_NUMBER_F16, VX_CONV_ORDER_CHAIN},
     {"half an instruction's terms", "fp16", CONV("48", "64") VX_RIG_OP("relu", "z", "b"),
      VX_NUMBER_F16, VX_CONV_ORDER_CHAIN},
-    {"rows of bf16", "bf16", CONV("64", "64") VX_RIG_OP("relu", "z", "b"),
-     VX_NUMBER_BF16, VX_CONV_ORDER_CHAIN},
+    {"rows of bf16", "bf16", CONV("64", "64") VX_RIG_OP("relu", "z", "b"), VX_NUMBER_BF16,
+     VX_CONV_ORDER_CHAIN},
 };
 
 static void model_write(const char *layers, const char *precision, bool fp8)
