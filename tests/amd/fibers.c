@@ -12,15 +12,31 @@
 
 #define STACK_BYTES (128u << 10)
 #define GUARD_BYTES 4096u
+/* Stacks begin at different lines of a page: where all begin at the same, they are in the same few
+ * sets of the processor's cache, and each switch waits for memory.  What a kernel reads above its
+ * stack is a guard page at once for one lane in 64, whose shift is 0. */
+#define LINE_BYTES  64u
+#define SHIFT_BYTES 4096u
+#define FIBER_BYTES (GUARD_BYTES + STACK_BYTES + SHIFT_BYTES)
+#define AHEAD       3u /* fibers whose stacks are fetched before they run */
 #define NOBODY      UINT32_MAX
+#define WORD_BITS   64u
+#define WORDS       (AMD_THREADS_MAX / WORD_BITS)
+
+/* A bit for each lane of a block; the lanes of a wave are in one word. */
+struct lane_set {
+    u64 words[WORDS];
+};
 
 static struct {
     pthread_mutex_t lock;
     u8 *stacks; /* AMD_THREADS_MAX, each above a page that nobody may touch */
-    struct amd_lane lanes[AMD_THREADS_MAX];
-    u32 order[AMD_THREADS_MAX];
-    u32 current; /* the lane that runs */
-    u32 at[3];   /* the block that runs */
+    _Alignas(LINE_BYTES) struct amd_lane lanes[AMD_THREADS_MAX];
+    struct lane_set ready, live, barrier; /* may run; not left; stopped at a barrier */
+    void *stack_of[AMD_THREADS_MAX]; /* the stack pointers of those that do not run */
+    u16 order[AMD_THREADS_MAX];      /* the lanes that run now */
+    u32 current;                     /* the lane that runs */
+    u32 at[3];                       /* the block that runs */
     u64 random;
     void *scheduler; /* its stack pointer while a fiber runs */
     const struct amd_launch *launch;
@@ -30,16 +46,18 @@ static struct {
 /* --- from stack to stack --- */
 
 /* Keeps what the System V ABI makes the callee keep, and goes on at the other stack. */
-void amd_switch(void **from, void *to);
+__attribute__((visibility("hidden"))) void amd_switch(void **from, void *to);
 __asm__(".text\n"
         ".globl amd_switch\n"
+        ".hidden amd_switch\n"
         ".type amd_switch, @function\n"
         "amd_switch:\n"
         "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
         "movq %rsp, (%rdi)\n"
         "movq %rsi, %rsp\n"
         "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n"
-        "ret\n"
+        "popq %rcx\n" /* not ret: the processor foretells the caller, who is never it */
+        "jmpq *%rcx\n"
         ".size amd_switch, .-amd_switch\n"
         ".previous\n");
 
@@ -56,10 +74,10 @@ static struct amd_lane *wait_at(enum amd_step step, u32 site)
     return lane;
 }
 
-static void leave(void)
+static inline void leave(void)
 {
     run.trap.stack = 0;
-    amd_switch(&me()->stack, run.scheduler);
+    amd_switch(&run.stack_of[run.current], run.scheduler);
 }
 
 static void fiber_main(void)
@@ -77,11 +95,12 @@ static void fiber_trapped(void)
 
 static u8 *stack_top(u32 lane)
 {
-    return run.stacks + (size_t)(lane + 1) * (GUARD_BYTES + STACK_BYTES);
+    u8 *end = run.stacks + (size_t)(lane + 1) * FIBER_BYTES;
+    return end - lane * LINE_BYTES % SHIFT_BYTES;
 }
 
 /* As if the fiber had called amd_switch from the beginning of fiber_main: six registers,
- * then where to return to. */
+ * then where to go on, and nowhere to return to from there. */
 static void fiber_start(u32 lane)
 {
     u64 *top = (u64 *)(void *)stack_top(lane);
@@ -90,7 +109,15 @@ static void fiber_start(u32 lane)
     memcpy(--top, &begin, sizeof begin);
     top -= 6;
     memset(top, 0, 6 * sizeof *top);
-    run.lanes[lane] = (struct amd_lane){.stack = top, .ready = true};
+    run.stack_of[lane] = top;
+    run.lanes[lane] = (struct amd_lane){.step = AMD_RUNS};
+}
+
+static void set_change(struct lane_set *set, u32 lane, bool in)
+{
+    u64 bit = (u64)1 << lane % WORD_BITS;
+    u64 *word = &set->words[lane / WORD_BITS];
+    *word = in ? *word | bit : *word & ~bit;
 }
 
 static void fiber_resume(u32 lane)
@@ -98,13 +125,15 @@ static void fiber_resume(u32 lane)
     run.current = lane;
     run.lanes[lane].step = AMD_RUNS;
     run.trap.stack = (u64)(uintptr_t)stack_top(lane);
-    amd_switch(&run.scheduler, run.lanes[lane].stack);
-    run.lanes[lane].ready = false;
+    amd_switch(&run.scheduler, run.stack_of[lane]);
+    set_change(&run.ready, lane, false);
+    if (run.lanes[lane].step == AMD_BARRIER) set_change(&run.barrier, lane, true);
+    if (run.lanes[lane].step == AMD_LEFT) set_change(&run.live, lane, false);
 }
 
 static bool stacks_open(char why[AMD_WHY_BYTES])
 {
-    size_t one = GUARD_BYTES + STACK_BYTES;
+    size_t one = FIBER_BYTES;
     if (run.stacks) return true;
     void *got = mmap(NULL, AMD_THREADS_MAX * one, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -188,58 +217,74 @@ static u32 random_below(u32 bound)
     return (u32)((run.random >> 33) * bound >> 31);
 }
 
-static void shuffle_order(u32 count)
+/* The lanes of a set into run.order, by chance where there is a seed; returns how many. */
+static u32 order_of(const struct lane_set *set)
 {
+    u32 count = 0;
+    for (u32 w = 0; w < WORDS; w++)
+        for (u64 left = set->words[w]; left; left &= left - 1)
+            run.order[count++] = (u16)(w * WORD_BITS + (u32)__builtin_ctzll(left));
     for (u32 i = count; run.launch->seed && i > 1; i--) {
-        u32 j = random_below(i), kept = run.order[i - 1];
+        u32 j = random_below(i);
+        u16 kept = run.order[i - 1];
         run.order[i - 1] = run.order[j];
         run.order[j] = kept;
     }
+    return count;
 }
 
-/* Waves that wait though they could run: half of them, so that some get ahead. */
-static u64 waves_held(u32 waves)
+static u64 set_wave(const struct lane_set *set, u32 wave_index)
 {
-    u64 held = 0;
+    u32 wave = run.launch->wave, first = wave_index * wave;
+    u64 bits = set->words[first / WORD_BITS] >> first % WORD_BITS;
+    return wave < WORD_BITS ? bits & (((u64)1 << wave) - 1) : bits;
+}
+
+/* Waves wait though they could run: half of them, so that some get ahead. */
+static struct lane_set without_held(const struct lane_set *set, u32 waves)
+{
+    struct lane_set kept = *set;
+    u32 wave = run.launch->wave;
     for (u32 w = 0; run.launch->seed && w < waves; w++)
-        held |= (u64)random_below(2) << w % 64;
-    return held;
+        if (random_below(2))
+            kept.words[w * wave / WORD_BITS] &=
+                ~(set_wave(set, w) << w * wave % WORD_BITS);
+    return kept;
 }
 
-/* Runs every thread that is ready and whose wave is not held; false: none was. */
-static bool run_ready(u64 held)
+static void fetch_lane(u32 lane)
 {
-    const struct amd_launch *launch = run.launch;
-    bool any = false;
-    shuffle_order(launch->threads);
-    for (u32 i = 0; i < launch->threads; i++) {
+    __builtin_prefetch(&run.lanes[lane], 1);
+    __builtin_prefetch(run.stack_of[lane], 1);
+    __builtin_prefetch((u8 *)run.stack_of[lane] + LINE_BYTES, 1);
+}
+
+/* Runs the threads of a set, which are ready; false: there were none. */
+static bool run_set(const struct lane_set *set)
+{
+    u32 count = order_of(set);
+    for (u32 i = 0; i < count; i++) {
         u32 lane = run.order[i];
-        if (!run.lanes[lane].ready || held >> (lane / launch->wave) % 64 & 1) continue;
+        fetch_lane(run.order[i + AHEAD < count ? i + AHEAD : i]);
         fiber_resume(lane);
-        any = true;
         if (run.lanes[lane].step == AMD_TRAPPED) break;
     }
-    return any;
+    return count;
 }
 
-struct counts {
-    u32 live, barrier, ready;
-};
-
-static struct counts count_lanes(const struct amd_lane *lanes, u32 count)
+static bool set_empty(const struct lane_set *set)
 {
-    struct counts counts = {0, 0, 0};
-    for (u32 i = 0; i < count; i++) {
-        counts.live += lanes[i].step != AMD_LEFT;
-        counts.barrier += lanes[i].step == AMD_BARRIER && !lanes[i].ready;
-        counts.ready += lanes[i].ready;
-    }
-    return counts;
+    u64 any = 0;
+    for (u32 w = 0; w < WORDS; w++) any |= set->words[w];
+    return !any;
 }
 
-static void make_ready(struct amd_lane *lanes, u32 count)
+/* What have not left go on. */
+static void make_ready_wave(u32 wave_index)
 {
-    for (u32 i = 0; i < count; i++) lanes[i].ready = lanes[i].step != AMD_LEFT;
+    u32 first = wave_index * run.launch->wave;
+    run.ready.words[first / WORD_BITS] |= set_wave(&run.live, wave_index)
+                                          << first % WORD_BITS;
 }
 
 static bool mixed_barrier(const struct amd_lane *lanes, u32 count,
@@ -263,22 +308,24 @@ static bool wave_step(u32 wave_index, char why[AMD_WHY_BYTES])
     u32 wave = run.launch->wave, first = wave_index * wave;
     u32 left = run.launch->threads - first, count = left < wave ? left : wave;
     struct amd_lane *lanes = run.lanes + first;
-    struct counts counts = count_lanes(lanes, count);
-    if (counts.ready || !counts.live) return true; /* held, or done */
-    if (counts.barrier == counts.live) return true;
-    if (counts.barrier) return mixed_barrier(lanes, count, why);
+    u64 live = set_wave(&run.live, wave_index),
+        barrier = set_wave(&run.barrier, wave_index);
+    if (set_wave(&run.ready, wave_index) || barrier == live)
+        return true; /* held, or done */
+    if (barrier) return mixed_barrier(lanes, count, why);
     if (!amd_wave_meet(lanes, count, wave, why)) return false;
-    make_ready(lanes, count);
+    make_ready_wave(wave_index);
     return true;
 }
 
 /* All threads that have not left wait at a barrier. */
-static bool barrier_meet(u32 live, char why[AMD_WHY_BYTES])
+static bool barrier_meet(char why[AMD_WHY_BYTES])
 {
-    u32 threads = run.launch->threads, first = NOBODY;
+    u32 threads = run.launch->threads, first = NOBODY, live = 0;
     for (u32 i = 0; i < threads; i++) {
         if (run.lanes[i].step == AMD_LEFT) continue;
         if (first == NOBODY) first = i;
+        live++;
         if (run.lanes[i].site == run.lanes[first].site) continue;
         (void)snprintf(why, AMD_WHY_BYTES,
                        "threads of a block at different barriers: thread %u at %u, "
@@ -292,7 +339,8 @@ static bool barrier_meet(u32 live, char why[AMD_WHY_BYTES])
                        run.lanes[first].site, live, threads);
         return false;
     }
-    make_ready(run.lanes, threads);
+    run.ready = run.live;
+    memset(&run.barrier, 0, sizeof run.barrier);
     return true;
 }
 
@@ -300,7 +348,7 @@ static bool report_trap(char why[AMD_WHY_BYTES])
 {
     const struct amd_trap *trap = &run.trap;
     u64 low = (u64)(uintptr_t)run.stacks;
-    bool stack = trap->address - low < AMD_THREADS_MAX * (u64)(GUARD_BYTES + STACK_BYTES);
+    bool stack = trap->address - low < AMD_THREADS_MAX * (u64)FIBER_BYTES;
     const char *what = amd_lds_near(trap->address) ? "shared memory that it does not have"
                        : stack ? "private memory that it does not have"
                                : "memory that is not there";
@@ -318,19 +366,22 @@ static bool block_run(char why[AMD_WHY_BYTES])
 {
     const struct amd_launch *launch = run.launch;
     u32 threads = launch->threads, waves = (threads + launch->wave - 1) / launch->wave;
+    memset(&run.live, 0, sizeof run.live);
+    memset(&run.barrier, 0, sizeof run.barrier);
     for (u32 i = 0; i < threads; i++) {
         fiber_start(i);
-        run.order[i] = i;
+        set_change(&run.live, i, true);
     }
+    run.ready = run.live;
     for (;;) {
-        if (!run_ready(waves_held(waves))) (void)run_ready(0);
+        const struct lane_set some = without_held(&run.ready, waves);
+        if (!run_set(&some)) (void)run_set(&run.ready);
         if (run.lanes[run.current].step == AMD_TRAPPED) return report_trap(why);
         for (u32 w = 0; w < waves; w++)
             if (!wave_step(w, why)) return false;
-        struct counts counts = count_lanes(run.lanes, threads);
-        if (!counts.live) return true;
-        if (counts.barrier == counts.live && !barrier_meet(counts.live, why))
-            return false;
+        if (set_empty(&run.live)) return true;
+        bool all_wait = !memcmp(&run.live, &run.barrier, sizeof run.live);
+        if (all_wait && !barrier_meet(why)) return false;
     }
 }
 

@@ -22,9 +22,7 @@ enum amd_step {
 };
 
 struct amd_lane {
-    void *stack; /* its stack pointer while it does not run */
     enum amd_step step;
-    bool ready;
     u32 site, which;
     u32 other; /* of a shuffle: the lane it reads from */
     u32 value; /* what it brings */

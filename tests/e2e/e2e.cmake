@@ -20,8 +20,11 @@ vx_e2e_test(NAME e2e_failover FILE tests/e2e/test_failover.py SECONDS 30)
 vx_e2e_test(NAME e2e_gpu FILE tests/e2e/test_gpu.py SECONDS 6)
 # Over tests/amd's stand-ins, which compile every kernel that a model launches: most of its time.
 if(NOT VX_SANITIZE)
-  vx_e2e_test(NAME e2e_amd FILE tests/e2e/test_amd.py SECONDS 35 BUSY LABELS amd
+  vx_e2e_test(NAME e2e_amd FILE tests/e2e/test_amd.py SECONDS 35 BUSY LABELS amd chips
     ENVIRONMENT "VX_HIP_CLANG=${VX_HIP_CLANG}" "VX_KERNELS=${CMAKE_BINARY_DIR}/kernels-oracle-amd")
+  if(TEST e2e_amd)
+    vx_hip_clang_test(e2e_amd)
+  endif()
 endif()
 vx_e2e_test(NAME e2e_demo FILE tests/e2e/test_demo.py SECONDS 25 BUSY LABELS words)
 vx_e2e_test(NAME e2e_health_reflection FILE tests/e2e/test_health_reflection.py)

@@ -276,6 +276,9 @@ void vx_cases_map(struct vx_rig *rig)
                 bool turn = (w + s + (size_t)kind) % 4 == 0 || !kind;
                 if (n > 100 && !turn) continue;
                 if (n > 100 && rig->size == VX_RIG_SMALL && w) continue;
+                /* One voxel is the same in every cloud but for its place. */
+                bool other = (size_t)kind != w % VX_CLOUD_KINDS;
+                if (n == 1 && rig->size == VX_RIG_SMALL && other) continue;
                 if (n > 10000 && (w + (size_t)kind) % 3) continue;
                 if (n > 32768 && w > 3) continue;
                 if (n > 32768 && (kind == VX_CLOUD_ISOLATED || kind == VX_CLOUD_LINE))

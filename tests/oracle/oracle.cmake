@@ -28,10 +28,11 @@ endif()
 # AMD's optimised code of every kernel, on fibers, one thread each: a chip with waves of 64 lanes, one of 32.
 foreach(arch gfx942 gfx1100)
   if(VX_HIP_CLANG AND NOT VX_FUZZ)
-    vx_script_test(NAME oracle_${arch} LABELS chips SECONDS 200
+    vx_script_test(NAME oracle_${arch} LABELS chips SECONDS 110 BUSY
       COMMAND $<TARGET_FILE:oracle> --device hip:0 --driver $<TARGET_FILE:hip_standin> --size small
         --compiler ${CMAKE_SOURCE_DIR}/tests/amd/hip_clang --cache ${CMAKE_BINARY_DIR}/kernels-oracle-amd
       ENVIRONMENT "VX_STANDIN_SETTINGS=arch=${arch} seed=7" "VX_HIP_CLANG=${VX_HIP_CLANG}")
+    vx_hip_clang_test(oracle_${arch})
   else()
     vx_script_test(NAME oracle_${arch} LABELS chips
       COMMAND sh -c "echo 'SKIPPED oracle_${arch}: no clang for AMD on this machine (clang-19, lld-19)'; exit 77")
