@@ -23,14 +23,14 @@
 #include <pthread.h>
 
 enum vx_role {
-    VX_ROLE_NONE,   /* a thread that has entered no role */
-    VX_ROLE_LOOP,   /* front: all scheduler state, timers, worker sockets, admin HTTP */
-    VX_ROLE_ACCEPT, /* front: accepts connections, learns when they end */
-    VX_ROLE_TLS,    /* front: shakes hands with clients, reads certificates */
-    VX_ROLE_RPC,    /* front: gRPC completion queues; decodes, copies, hands over */
-    VX_ROLE_MAIN,   /* worker: loads models, page-locks memory */
-    VX_ROLE_DEVICE, /* worker: opens the device, runs all batches */
-    VX_ROLE_COMPUTE, /* worker: helpers of the CPU device; the GPU's monitor, the bench's */
+    VX_ROLE_NONE,    /* a thread that has entered no role */
+    VX_ROLE_LOOP,    /* front: all scheduler state, timers, worker sockets, admin HTTP */
+    VX_ROLE_ACCEPT,  /* front: accepts connections, learns when they end */
+    VX_ROLE_TLS,     /* front: shakes hands with clients, reads certificates */
+    VX_ROLE_RPC,     /* front: gRPC completion queues; decodes, copies, hands over */
+    VX_ROLE_MAIN,    /* worker: loads models, page-locks memory */
+    VX_ROLE_DEVICE,  /* worker: opens the device, runs all batches */
+    VX_ROLE_COMPUTE, /* worker: helpers of the CPU device; readers of a GPU's power */
     VX_ROLE_COMPILE, /* worker: compiles kernels */
     VX_ROLE_LOG,     /* front and worker: writes log lines, waits for their reader */
     VX_ROLE_TRACE,   /* front: packs spans, posts them, waits for the collector */
