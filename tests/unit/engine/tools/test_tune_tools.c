@@ -162,18 +162,42 @@ static i32 rows_of(const char *path, enum vx_density density)
     return count;
 }
 
+/* 50 voxels without neighbours. */
+static void write_cloud(const char *path)
+{
+    char head[119] = "{'descr': '<i4', 'fortran_order': False, 'shape': (50, 3), }";
+    FILE *file = fopen(path, "wb");
+    i32 rows[50][3];
+    ck_assert_ptr_nonnull(file);
+    for (i32 i = 0; i < 50; i++)
+        for (int axis = 0; axis < 3; axis++) rows[i][axis] = 3 * i;
+    memset(head + strlen(head), ' ', sizeof head - strlen(head));
+    head[sizeof head - 1] = '\n';
+    fwrite("\x93NUMPY\x01\x00\x77\x00", 1, 10, file); /* 119 bytes follow */
+    fwrite(head, 1, sizeof head, file);
+    fwrite(rows, 1, sizeof rows, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
 /* A density adds rows of its own to those of surfaces, which are the default. */
 START_TEST(test_tool_tune_density)
 {
-    char path[] = "/tmp/vx_tune_XXXXXX";
+    char path[] = "/tmp/vx_tune_XXXXXX", folder[] = "/tmp/vx_cloud_XXXXXX";
+    char file[64], json[64];
+    size_t bytes;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(file, sizeof file, "%s/apart.npy", folder);
+    (void)snprintf(json, sizeof json, "%s/json", folder);
+    write_cloud(file);
     const char *const surface[] = {"tune",    "--device", "fake",    "--shapes", "8:16",
                                    "--sizes", "50",       "--table", path};
     const char *const sparse[] = {"tune",   "--device", "fake", "--shapes",
                                   "8:16",   "--sizes",  "50",   "--density",
                                   "sparse", "--table",  path};
-    const char *const cloud[] = {
-        "bench", "--device",   "fake", "--list",  "clouds", "--cloud",  "tree", "--runs",
-        "1",     "--channels", "16",   "--table", path,     "--layers", "1"};
+    const char *const cloud[] = {"bench",   "--device", "fake",   "--list",  "clouds",
+                                 "--cloud", file,       "--runs", "1",       "--channels",
+                                 "16",      "--layers", "1",      "--table", path,
+                                 "--json",  json};
     close(mkstemp(path));
     unlink(path);
     ck_assert_int_eq(tool(CELLS(surface)), 0);
@@ -184,7 +208,15 @@ START_TEST(test_tool_tune_density)
     ck_assert_int_eq(rows_of(path, VX_DENSITY_SURFACE), before);
     ck_assert_int_eq(rows_of(path, VX_DENSITY_SPARSE), before);
     ck_assert_int_eq(tool(CELLS(cloud)), 0);
+    ck_assert_int_eq(json_rows(json, "conv"), 2);
+    char *text = file_text(json, &bytes);
+    text[bytes - 1] = 0;
+    ck_assert_ptr_nonnull(strstr(text, "\"density\":\"sparse\""));
+    free(text);
+    unlink(json);
+    unlink(file);
     unlink(path);
+    ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST
 

@@ -28,7 +28,7 @@ static void wait_pinned(i32 count)
                       vx_fake_pinned(), count);
 }
 
-/* A client that asks, and has voxels, is told what its layers took. */
+/* An item that asks, and has voxels, is told what its layers took. */
 static void check_taken(i32 item, bool wanted)
 {
     const struct vx_message_done *done = &worker_rig.in.done;

@@ -64,6 +64,17 @@ static struct vx_jit *jit_open(void)
     return jit;
 }
 
+/* The last tile that fits, which no other layer has. */
+static i32 last_tile(const struct vx_conv_problem *problem,
+                     enum vx_conv_algorithm algorithm)
+{
+    i32 tile = vx_conv_spec(algorithm)->tiles_count - 1;
+    while (tile > 0 && !vx_conv_fits(problem, &(struct vx_conv_choice){algorithm, tile},
+                                     vx_arch_caps("fake")))
+        tile--;
+    return tile;
+}
+
 /* Rows of Ci and Co 32 for clouds of 128 to 511 voxels. */
 static void write_table(const char *path)
 {
@@ -80,17 +91,16 @@ static void write_table(const char *path)
                                           .ci = 32,
                                           .co = 32,
                                           .type = VX_NUMBER_F16};
-        struct vx_conv_choice surface, sparse;
+        struct vx_conv_choice surface;
         struct vx_tune_row row;
         ck_assert(!vx_pick_conv(&pick, &problem, &surface));
         const enum vx_conv_algorithm wanted = other(surface.algorithm);
         ck_assert(vx_conv_exact(&problem, wanted));
-        ck_assert(vx_pick_cheapest(&problem, wanted, pick.caps, &sparse));
         problem.fill = vx_density_fill(VX_DENSITY_SPARSE);
         vx_tune_row_make(&problem, &row);
         memcpy(row.hash, pick.hashes[wanted], sizeof row.hash);
         row.algorithm = wanted;
-        row.tile = vx_conv_spec(wanted)->tiles[sparse.tile];
+        row.tile = vx_conv_spec(wanted)->tiles[last_tile(&problem, wanted)];
         row.ns = 1;
         ck_assert(!vx_tune_table_put(table, &row, &why).fault);
     }
@@ -268,6 +278,22 @@ START_TEST(a_new_geometry_is_guessed)
 }
 END_TEST
 
+/* Voxels two apart have no neighbours, but those of twice the edge have. */
+START_TEST(each_level_has_a_density_of_its_own)
+{
+    struct vx_rig_request *request = cloud(N, 2);
+    struct vx_model *model = load(LEVELS, true);
+    for (int turn = 0; turn < 2; turn++) {
+        run(model, request);
+        ck_assert_int_eq(vx_density_of((f64)model->gpu->fills[0]), VX_DENSITY_SPARSE);
+        ck_assert_int_eq(vx_density_of((f64)model->gpu->fills[1]), VX_DENSITY_SURFACE);
+        ck_assert_int_eq(launched_sparse(model), turn);
+    }
+    vx_free(request);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+}
+END_TEST
+
 /* `timing` can say what a round took: each layer once, sparse ones with that word. */
 START_TEST(a_round_says_what_it_took)
 {
@@ -393,6 +419,7 @@ int main(void)
     tcase_add_test(tcase, kernels_of_both_are_ready);
     tcase_add_test(tcase, a_set_choice_is_for_all_without_their_own);
     tcase_add_loop_test(tcase, a_new_geometry_is_guessed, 0, KINDS);
+    tcase_add_test(tcase, each_level_has_a_density_of_its_own);
     tcase_add_loop_test(tcase, a_round_says_what_it_took, 0, KINDS);
     tcase_add_loop_test(tcase, a_kept_geometry_is_known, 0, STAGES);
     tcase_add_test(tcase, a_batch_has_the_fill_of_its_rows);
