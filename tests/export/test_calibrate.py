@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """voxeld-export calibrate: scales from data, voxeld's verdict, and what FP8 computes, in numpy."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -14,9 +15,10 @@ from voxeld_export.definition import evaluate
 from voxeld_export.example import Example
 from voxeld_export.network import Network
 
-PLANES = "planes=64,64,8,8,8,8,8,8"
-# Of 64 channels in and out, and neither the first convolution nor the last.
-WIDE = ["block1.0.conv1", "block1.1.conv2", "conv2p2s2", "block2.0.conv1", "block2.1.conv2"]
+PLANES = "planes=8,128,128,8,8,8,8,8"
+# Of 128 channels in and out.
+WIDE = ["block2.0.conv2", "block2.1.conv1", "block2.1.conv2", "conv3p4s2"]
+WIDE += ["block3.0.conv1", "block3.0.conv2", "block3.1.conv1", "block3.1.conv2", "conv4p8s2"]
 
 
 def run(capsys, *words):
@@ -28,7 +30,7 @@ def run(capsys, *words):
 
 @pytest.fixture
 def model(capsys, folder):
-    words = ["--set", PLANES, "--set", "stem=64", "--datatype", "FP16", "--no-check"]
+    words = ["--set", PLANES, "--set", "stem=8", "--datatype", "FP16", "--no-check"]
     code, _, err = run(capsys, "family", "minkunet18", "-o", folder, *words)
     assert code == 0, err
     return folder
@@ -48,8 +50,7 @@ def test_calibrate(capsys, model):
     code, out, err = run(capsys, "calibrate", model, "--data", model / "example.npz")
     assert code == 0, err
     scales, made = in_fp8(model), document_of(model)
-    assert set(WIDE) <= set(scales)
-    assert "conv0p1s1" not in scales and "final" not in scales
+    assert list(scales) == WIDE
     assert list(made) == [*before, "fp8"] and fp8.plain(made) == before
     assert made["fp8"] == {"data": "fp8.npz", "nmse_max": 0.02}
     # The data, and nothing else of the example.
@@ -91,11 +92,11 @@ def test_again_is_the_same(capsys, model):
 def test_a_copy(capsys, model, tmp_path):
     before, copy = (model / "network.json").read_bytes(), tmp_path / "copies" / "mine"
     words = ["--data", model / "example.npz", "-o", copy, "--nmse-max", "0.5"]
-    code, _, err = run(capsys, "calibrate", model, *words, "--layers", "conv0p1s1,block1.0.conv1")
+    code, _, err = run(capsys, "calibrate", model, *words, "--layers", "conv0p1s1,block2.0.conv1")
     assert code == 0, err
     assert (model / "network.json").read_bytes() == before
     assert not (model / "fp8.npz").exists()
-    assert list(in_fp8(copy)) == ["conv0p1s1", "block1.0.conv1"]  # the first one, as it is named
+    assert list(in_fp8(copy)) == ["conv0p1s1", "block2.0.conv1"]  # as they are named
     assert document_of(copy)["fp8"]["nmse_max"] == 0.5
     assert sorted(path.name for path in copy.iterdir()) == [
         "1",
@@ -114,7 +115,7 @@ def test_beyond_the_bound_nothing_changes(capsys, model, tmp_path):
         code, out, err = run(capsys, *words, *more)
         assert (code, out) == (1, "")
         assert "voxeld check refuses the result, and nothing is changed" in err
-        assert "block1.0.conv1 " in err and "\n  logits " in err
+        assert "block2.0.conv2 " in err and "\n  logits " in err
         assert "INVALID_ARGUMENT: " in err and "expected an NMSE of at most 1e-06" in err
     assert (model / "network.json").read_bytes() == before
     assert not (model / "fp8.npz").exists() and not (tmp_path / "copy").exists()
@@ -136,15 +137,47 @@ def test_refusals(capsys, model, words, says):
     assert in_fp8(model) == {}
 
 
-def test_narrow_layers_are_left(capsys, folder):
-    words = ["--set", "planes=8,8,8,8,8,8,8,8", "--set", "stem=8", "--no-check"]
-    assert run(capsys, "family", "minkunet18", "-o", folder, *words)[0] == 0
-    code, _, err = run(capsys, "calibrate", folder, "--data", folder / "example.npz")
-    assert code == 1 and "has 64 channels or more in and out" in err
+def chain(folder, widths):
+    """A model of convolutions c1, c2, ... of widths[0] to widths[1] channels, to widths[2], ..."""
+    rng = np.random.default_rng(4)
+    coords = np.unique(rng.integers(0, 6, (60, 3)), axis=0)
+    coords = np.insert(coords, 0, 0, axis=1).astype(np.int32)
+    feats = rng.standard_normal((len(coords), widths[0])).astype(np.float32)
+    network = Network(widths[0])
+    x = network.feats
+    for number, (before, after) in enumerate(itertools.pairwise(widths), 1):
+        name = f"c{number}"
+        weight = rng.standard_normal((after, 1, 1, 1, before)) / np.sqrt(before)
+        tensors = {"weight": (f"{name}.weight", weight.astype(np.float16))}
+        keys = {"channels": after, "kernel": 1, "layout": "oxyzi", "bias": False}
+        x = network.add("subm_conv", [x], name, tensors=tensors, **keys)
+    network.output(x, "y")
+    network.write(folder)
+    np.savez(folder / "data.npz", coords=coords, feats=feats)
+    return ["calibrate", folder, "--data", folder / "data.npz"]
+
+
+def test_which_layers(capsys, folder):
+    """All have multiples of 16; c1 and c8 are the first and the last."""
+    words = chain(folder, [128, 128, 128, 112, 112, 128, 144, 128, 128])
+    code, _, err = run(capsys, *words)
+    assert code == 0, err
+    assert list(in_fp8(folder)) == ["c2", "c6", "c7"]
+
+
+@pytest.mark.parametrize("widths", [[112] * 5, [128, 128, 112, 128, 128], [136] * 5])
+def test_narrow_layers_are_left(capsys, folder, widths):
+    """112 and 128 do for voxeld, so that only the limit refuses them; 136 is no multiple of 16."""
+    words = chain(folder, widths)
+    code, _, err = run(capsys, *words)
+    assert code == 1 and "has 128 channels or more in and out, multiples of 16" in err
+    assert in_fp8(folder) == {}
+    assert run(capsys, *words, "--layers", "c2,c3")[0] == 0
+    assert list(in_fp8(folder)) == ["c2", "c3"]
 
 
 def test_weights_of_32_bits_need_a_precision(capsys, folder):
-    words = ["--set", PLANES, "--set", "stem=64", "--no-check"]
+    words = ["--set", PLANES, "--set", "stem=8", "--no-check"]
     assert run(capsys, "family", "minkunet18", "-o", folder, *words)[0] == 0
     words = ["calibrate", folder, "--data", folder / "example.npz"]
     code, _, err = run(capsys, *words)

@@ -232,7 +232,7 @@ def _parser():
     one.add_argument(
         "--layers",
         metavar="NAME,NAME...",
-        help="these convolutions (those of 64 channels and more, but the first and the last)",
+        help="these convolutions (those of 128 channels and more, but the first and the last)",
     )
     one.add_argument("--precision", choices=("fp16", "bf16"), help="sets the network's, too")
     one.add_argument(
