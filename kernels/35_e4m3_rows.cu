@@ -18,12 +18,18 @@ VX_DEVICE void bytes_store(const struct vx_e4m3_rows_args *args, int64_t vector,
     }
 }
 
+#if VX_TYPE == VX_TYPE_F16
+#define NUMBER_MOST VX_E4M3_F16_MOST
+#else
+#define NUMBER_MOST VX_E4M3_ANY_MOST
+#endif
+
 VX_DEVICE void numbers_store(const struct vx_e4m3_rows_args *args, int64_t vector,
                              float *values)
 {
     VX_UNROLL
     for (int32_t e = 0; e < VX_LANES; e++)
-        values[e] = vx_e4m3_round(values[e]) * args->scale;
+        values[e] = vx_e4m3_in(vx_e4m3_round(values[e]) * args->scale, NUMBER_MOST);
     vx_vector_store(args->out, vector, vx_vector_pack(values));
 }
 

@@ -2,7 +2,7 @@
  *
  * Math     q = e4m3(in[i,c] / scale), to the nearest, ties to even, at most 448 (e4m3.h)
  *          bytes:  out[i,c] = q
- *          else:   out[i,c] = q * scale
+ *          else:   out[i,c] = q * scale, at most the largest number of VX_TYPE
  * Shapes   in (N,Cp), a row may be part of a longer one; out (N,Cp)
  * Types    in VX_TYPE (F32, F16, BF16; TF32 as F32); out bytes, or VX_TYPE for devices that
  *          cannot multiply bytes: their convolutions see the same numbers.
@@ -12,7 +12,7 @@
  * Tiles    pointwise.h.
  * Cost     bytes: N*Cp of VX_TYPE, and N*Cp or as many again.
  * Limits   Cp and in_stride multiples of VX_CHANNELS_UNIT; scale 2^-60 to 2^60; out overlaps
- *          no input.  In F16 numbers below 2^-24 of q * scale are lost.
+ *          no input.  In F16 q * scale ends at 65504 and loses what is below 2^-24.
  * Order    elements are independent.
  * Oracle   35_e4m3_rows_ref.c.
  * Source   e4m3.h.
@@ -23,6 +23,18 @@
 #define VX_KERNELS_E4M3_ROWS_H
 
 #include <stdint.h>
+
+#include "kernels/both.h"
+
+/* The largest number of F16, and of the other types: q * scale is below 2^69. */
+#define VX_E4M3_F16_MOST 65504.0f
+#define VX_E4M3_ANY_MOST 1e30f
+
+/* NaN stays NaN. */
+VX_BOTH float vx_e4m3_in(float x, float most)
+{
+    return x > most ? most : x < -most ? -most : x;
+}
 
 struct vx_e4m3_rows_args {
     int64_t n;

@@ -19,6 +19,9 @@ void vx_e4m3_rows_ref(const void *args_given, enum vx_number type)
                 bytes[to] = byte;
             else
                 vx_number_ref_write(args->out, type, to,
-                                    (double)vx_e4m3_value(byte) * (double)args->scale);
+                                    (double)vx_e4m3_in(vx_e4m3_value(byte) * args->scale,
+                                                       type == VX_NUMBER_F16
+                                                           ? VX_E4M3_F16_MOST
+                                                           : VX_E4M3_ANY_MOST));
         }
 }

@@ -13,7 +13,7 @@
 
 #define PROBLEMS_MAX  4096 /* distinct layers of the largest model, times sizes */
 #define SIZES_MAX     16
-#define TYPES_MAX     4
+#define TYPES_MAX     5
 #define DENSITIES_MAX VX_DENSITIES_COUNT
 
 static const char usage[] =
@@ -27,7 +27,7 @@ static const char usage[] =
     "              those of bench\n"
     "  --sizes     numbers of voxels, instead of the model's warm-up sizes or the\n"
     "              shells' sizes\n"
-    "  --types     fp16, bf16, tf32, fp32; default: the model's, or fp16\n"
+    "  --types     fp16, bf16, tf32, fp32, fp8; default: the model's, or fp16\n"
     "  --density   surface measures on shells (default); sparse on noise of as many\n"
     "              voxels, of which nearly all have no neighbour; layers of one\n"
     "              offset have no density\n"
@@ -76,9 +76,10 @@ static bool parse_types(struct tune *tune, const char *list)
     while ((list = vx_flag_word(list, word))) {
         enum vx_number type = vx_tune_type_of_name(word);
         if (!type || tune->types_count == TYPES_MAX) {
-            vx_print_error("expected up to %d of fp16, bf16, tf32, fp32 as --types, got "
-                           "\"%s\"\n",
-                           TYPES_MAX, word);
+            vx_print_error(
+                "expected up to %d of fp16, bf16, tf32, fp32, fp8 as --types, got "
+                "\"%s\"\n",
+                TYPES_MAX, word);
             return false;
         }
         tune->types[tune->types_count++] = type;

@@ -200,6 +200,8 @@ vx_status vx_harness_load(struct vx_harness *harness,
     harness_unload(harness);
     harness->problem = *problem;
     harness->problem.strides = (struct vx_conv_strides){0}; /* tensors of its own */
+    harness->problem.n_in = 0;
+    harness->problem.in_scale = 0; /* the data are of the type; of E4M3 set below */
     for (int axis = 0; axis < 3; axis++) {
         i32 dilation = geometry ? geometry->dilation[axis] : 1;
         harness->key.kernel[axis] = problem->kernel[axis];

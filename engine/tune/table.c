@@ -290,8 +290,8 @@ static vx_status line_row(struct line *line, struct vx_tune_row *row)
     row->type = good ? vx_tune_type_of_name(field) : (enum vx_number)0;
     VX_ENSURE_WHY(row->type, line->why, INVALID_ARGUMENT,
                   "a tuning table has a malformed line",
-                  "%s line %d: expected FP16, BF16, TF32 or FP32 as the type", line->name,
-                  line->number);
+                  "%s line %d: expected FP16, BF16, TF32, FP32 or FP8 as the type",
+                  line->name, line->number);
     VX_TRY(line_i32(line, "the bit length of N", 1, 31, &row->n_bits));
     VX_TRY(line_i32(line, "the fill, in eighths,", 0, VX_TUNE_FILLS - 1, &eighth));
     row->density = eighth ? VX_DENSITY_SURFACE : VX_DENSITY_SPARSE;

@@ -340,7 +340,8 @@ static void e4m3_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
                               0x3p-11,  -0x1p-11, 0x1p-40, 0x1.effcp-7, 0,      -0.0,
                               (f64)NAN, 0x1p-6,   240,     -0x1.1p-9};
     const struct shape wide = {shape->n, shape->c, shape->cp + variant % 3 * 16};
-    const f32 scale = variant % 4 < 2 ? 1 : variant % 4 == 2 ? 0x1p-3f : 0x1p5f;
+    static const f32 scales[] = {1, 0x1p-3f, 0x1p5f, 0x1p8f};
+    const f32 scale = scales[variant / 2 % 4];
     struct vx_e4m3_rows_args args = {.n = shape->n,
                                      .cp = shape->cp,
                                      .in_stride = variant % 3 ? wide.cp : 0,

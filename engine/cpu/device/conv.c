@@ -328,6 +328,11 @@ const char *vx_cpu_multiplier(const struct vx_cpu *cpu, i32 ci, i32 co)
     return use_blas(cpu, ci, co) ? cpu->blas.name : cpu->loops->name;
 }
 
+const char *vx_cpu_loops_name(const struct vx_cpu *cpu)
+{
+    return cpu->loops->name;
+}
+
 /* Small sets are cut finer, so that every thread has work; no row's bits change. */
 static i64 tile_rows(const struct vx_cpu *cpu, i64 n)
 {

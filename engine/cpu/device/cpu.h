@@ -78,6 +78,8 @@ void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
 void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args);
 /* What multiplies a convolution or linear layer of so many channels: "AVX2", or the BLAS. */
 const char *vx_cpu_multiplier(const struct vx_cpu *cpu, i32 ci, i32 co);
+const char *
+vx_cpu_loops_name(const struct vx_cpu *cpu); /* "AVX2": they multiply groups */
 void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args);
 void vx_cpu_activation(struct vx_cpu *cpu, const struct vx_activation_args *args);
 void vx_cpu_batch_norm(struct vx_cpu *cpu, const struct vx_batch_norm_args *args);

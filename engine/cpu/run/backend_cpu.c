@@ -184,7 +184,7 @@ static void say_taken(const struct device *device, const struct run *run,
     const struct vx_plan *plan = run->model->plan;
     struct vx_taken_layer layers[VX_LAYERS_MAX];
     struct vx_taken taken;
-    const char *names[2] = {vx_cpu_multiplier(device->cpu, 1, 1)};
+    const char *names[2] = {vx_cpu_loops_name(device->cpu)};
     i32 count = 0;
     for (i32 i = 0; i < plan->launches_count; i++) {
         const struct vx_layer *layer = plan->launches[i].node->layer;

@@ -51,6 +51,11 @@ static bool rounds(const struct vx_conv_problem *problem)
     return problem->in_scale > 0 || problem->type == VX_NUMBER_E4M3;
 }
 
+static i64 rows_in(const struct vx_conv_problem *problem)
+{
+    return problem->n_in ? problem->n_in : problem->n;
+}
+
 static i64 panel_rows(const struct vx_conv_problem *problem)
 {
     size_t row =
@@ -90,7 +95,7 @@ static struct pieces pieces_of(const struct vx_conv_problem *problem,
     }
     if (rounds(problem))
         pieces.rounded =
-            piece(&pieces.total, n * (size_t)problem->ci *
+            piece(&pieces.total, (size_t)rows_in(problem) * (size_t)problem->ci *
                                      (size_t)vx_number_factor_bytes(problem->type));
     return pieces;
 }
@@ -135,7 +140,7 @@ static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_ti
         const i64 stride =
             rounds(problem) ? problem->ci : stride_or(problem->strides.in, problem->ci);
         const i64 copies = stride * vx_number_factor_bytes(problem->type) / COPY_BYTES;
-        if (problem->n * copies > INT32_MAX) return false;
+        if (rows_in(problem) * copies > INT32_MAX) return false;
         if (problem->type == VX_NUMBER_E4M3 && problem->ci % E4M3_TERMS) return false;
     } else if (problem->ci % tile->values[TILE_CHANNELS]) {
         return false;
@@ -173,7 +178,7 @@ bool vx_conv_multiplies_e4m3(const struct vx_conv_problem *problem,
 {
     return caps->arch == 90 && problem->type == VX_NUMBER_F16 &&
            problem->ci % E4M3_TERMS == 0 && problem->co > STREAM_COLUMNS &&
-           problem->n * (problem->ci / COPY_BYTES) <= INT32_MAX;
+           rows_in(problem) * (problem->ci / COPY_BYTES) <= INT32_MAX;
 }
 
 bool vx_conv_wants_neighbours(const struct vx_conv_problem *problem)
@@ -301,7 +306,7 @@ static vx_status run_rounding(struct job *job)
     const struct vx_jit_wanted kernel = rounding_wanted(problem);
     void *rounded = workspace_at(job, job->pieces.rounded);
     const struct vx_e4m3_rows_args args = {
-        .n = problem->n,
+        .n = rows_in(problem),
         .cp = problem->ci,
         .in_stride = job->args.in_stride,
         .bytes = problem->type == VX_NUMBER_E4M3,

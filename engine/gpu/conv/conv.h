@@ -49,6 +49,7 @@ struct vx_conv_strides {
 /* A convolution to compute, without its data. */
 struct vx_conv_problem {
     i64 n;
+    i64 n_in; /* rows in, where they are those of another set; 0: n */
     i32 kernel[3];
     i32 v;
     i32 ci, co; /* padded */

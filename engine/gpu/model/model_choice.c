@@ -12,6 +12,12 @@ bool vx_gpu_is_conv(const struct vx_launch *launch)
     return vx_launch_is_product(launch);
 }
 
+/* The set of the rows that a launch reads. */
+static i32 set_in(const struct vx_plan *plan, const struct vx_launch *launch)
+{
+    return plan->tensor_sets[launch->inputs[0]];
+}
+
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem)
 {
@@ -29,12 +35,24 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
         .strides = {.in = vx_plan_stride(choices->plan, at->inputs[0]),
                     .out = vx_plan_stride(choices->plan, at->output)},
     };
+    if (set_in(choices->plan, at) != at->set)
+        problem->n_in = choices->rows_max[set_in(choices->plan, at)];
     if (at->node->residual)
         problem->strides.residual = vx_plan_stride(choices->plan, at->inputs[1]);
     if (at->map < 0) return;
     if (gather) layer = gather;
     memcpy(problem->kernel, layer->kernel, sizeof problem->kernel);
     problem->v = layer->v;
+}
+
+void vx_gpu_problem_of(const struct vx_gpu_choices *choices, i32 launch, const i64 *rows,
+                       struct vx_conv_problem *problem)
+{
+    const struct vx_launch *at = &choices->plan->launches[launch];
+    vx_gpu_problem_make(choices, launch, rows[at->set], problem);
+    problem->n_in = rows[set_in(choices->plan, at)];
+    /* No row in is read then, but one has a place. */
+    if (!problem->n_in) problem->n_in = 1;
 }
 
 /* A layer in FP8 is of type E4M3 where the device has that.  Of a gathered layer, and of one

@@ -131,9 +131,13 @@ static inline size_t vx_gpu_choices_bytes(const struct vx_gpu_choices *choices)
 void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX]);
 /* True for what vx_conv_launch computes: a dense convolution or a linear layer. */
 bool vx_gpu_is_conv(const struct vx_launch *launch);
-/* With children that are computed apart (model_live.h): that of one child's channels. */
+/* With children that are computed apart (model_live.h): that of one child's channels.  Rows in
+ * that are those of another set are as many as they may be. */
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,
                          struct vx_conv_problem *problem);
+/* The problem of a round with these rows on each set. */
+void vx_gpu_problem_of(const struct vx_gpu_choices *choices, i32 launch, const i64 *rows,
+                       struct vx_conv_problem *problem);
 /* The choice for a convolution or linear layer and N rows of its set. */
 const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choices,
                                                i32 launch, i64 n,

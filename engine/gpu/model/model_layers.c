@@ -57,7 +57,7 @@ static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
 {
     struct vx_conv_problem problem;
     struct vx_conv_operands operands;
-    vx_gpu_problem_make(forward->choices, index, rows_of(forward, index), &problem);
+    vx_gpu_problem_of(forward->choices, index, forward->places->rows, &problem);
     vx_gpu_conv_operands(forward, index, &operands);
     if (forward->choices->plan->launches[index].node->live)
         return vx_gpu_live_launch(forward, index, &problem, &operands, why);

@@ -42,7 +42,7 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     if (at->op == VX_OP_VOXELIZE) return vx_gpu_voxelize_bytes(choices, launch, places);
     if (!vx_gpu_is_conv(at) || !n) return 0;
     const struct vx_conv_choice *choice = vx_gpu_choice_of(choices, places, launch);
-    vx_gpu_problem_make(choices, launch, n, &problem);
+    vx_gpu_problem_of(choices, launch, places->rows, &problem);
     if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
         places->sorted_of[launch] =
             places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm), places);
@@ -56,7 +56,9 @@ static size_t places_conv(const struct vx_gpu_choices *choices, i32 launch,
     const struct vx_launch *at = &choices->plan->launches[launch];
     const struct vx_conv_choice *choice = vx_gpu_choice_get(choices, launch, n, density);
     struct vx_conv_problem problem;
-    vx_gpu_problem_make(choices, launch, n, &problem);
+    /* Of the rows in as many as there are, though there may be fewer with fewer rows. */
+    vx_gpu_problem_of(choices, launch, places->rows, &problem);
+    problem.n = n;
     if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
         (void)places_sorted(at->map, vx_conv_groups(&problem, choice->algorithm), places);
     return vx_gpu_conv_bytes(choices, launch, &problem, choice);

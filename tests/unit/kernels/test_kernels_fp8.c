@@ -126,6 +126,21 @@ START_TEST(test_rows)
 }
 END_TEST
 
+/* 65504 / 256 rounds up to 256, and 256 * 256 is no number of F16. */
+START_TEST(test_rows_stay_numbers)
+{
+    const f64 large[] = {65504, -65504, (f64)INFINITY, (f64)-INFINITY};
+    u16 in[16], out[16];
+    for (i32 c = 0; c < 16; c++) vx_number_ref_write(in, VX_NUMBER_F16, c, large[c % 4]);
+    const struct vx_e4m3_rows_args args = {
+        .n = 1, .cp = 16, .scale = 256, .inverse = 1 / 256.0f, .in = in, .out = out};
+    run("e4m3_rows", &args, VX_NUMBER_F16);
+    for (i32 c = 0; c < 16; c++)
+        ck_assert_double_eq(vx_number_ref_read(out, VX_NUMBER_F16, c),
+                            c % 2 ? -65504 : 65504);
+}
+END_TEST
+
 /* Every byte of (2, 144, 16) is known by its place. */
 START_TEST(test_weight_tile_bytes)
 {
@@ -239,6 +254,7 @@ int main(void)
     tcase_add_test(cases, test_beyond);
     tcase_add_test(cases, test_scale);
     tcase_add_loop_test(cases, test_rows, 0, 4);
+    tcase_add_test(cases, test_rows_stay_numbers);
     tcase_add_test(cases, test_weight_tile_bytes);
     tcase_add_test(cases, test_conv);
     tcase_add_test(cases, test_tiles);

@@ -24,6 +24,14 @@ enum { N = 120, CO = 7 };
     "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"z\",\"channels\":7}],\"outputs\":"    \
     "[{\"layer\":\"y\"}]"
 
+/* The rows in are those of another set: more, then fewer than those out. */
+#define DOWN_AND_UP                                                                      \
+    VX_RIG_LINEAR("a", "feats", "64")                                                    \
+    "{\"name\":\"d\",\"op\":\"sparse_conv\",\"input\":\"a\",\"channels\":64,"            \
+    "\"kernel\":2,\"stride\":2,\"rule\":\"floor\"%s},"                                   \
+    "{\"name\":\"b\",\"op\":\"inverse_conv\",\"input\":\"d\",\"of\":\"d\",\"channels\":" \
+    "96%s}," VX_RIG_OP("relu", "z", "b")
+
 static const struct {
     const char *name, *precision, *layers;
     enum vx_number number; /* what the convolution multiplies */
@@ -44,6 +52,9 @@ static const struct {
          VX_RIG_CONV("b", "a", "128", ",\"kernel\":1,\"layout\":\"spconv\"%s")
              VX_RIG_OP("silu", "z", "b"),
      VX_NUMBER_E4M3, VX_CONV_ORDER_CHAIN},
+    {"down and up again", "fp16", DOWN_AND_UP, VX_NUMBER_E4M3, VX_CONV_ORDER_CHAIN},
+    {"down and up again in bf16", "bf16", DOWN_AND_UP, VX_NUMBER_BF16,
+     VX_CONV_ORDER_CHAIN},
     {"too few columns for a stream", "fp16", CONV("64", "20") VX_RIG_OP("relu", "z", "b"),
      VX_NUMBER_F16, VX_CONV_ORDER_CHAIN},
     {"half an instruction's terms", "fp16", CONV("48", "64") VX_RIG_OP("relu", "z", "b"),
@@ -55,7 +66,8 @@ static const struct {
 static void model_write(const char *layers, const char *precision, bool fp8)
 {
     static char list[4096], json[8192];
-    snprintf(list, sizeof list, layers, fp8 ? ",\"fp8_scale\":0.0078125" : "");
+    const char *scale = fp8 ? ",\"fp8_scale\":0.0078125" : "";
+    snprintf(list, sizeof list, layers, scale, scale);
     snprintf(json, sizeof json, VX_RIG_HEAD "%s" HEAD_LAYER "%s}", list,
              fp8 ? ",\"fp8\":{\"data\":\"fp8.npz\",\"nmse_max\":0.5}" : "");
     vx_gpu_rig_write(precision, json, 4);
