@@ -239,7 +239,8 @@ static vx_status add_launches(struct tune *tune, const struct vx_model *model)
                                           .v = 1,
                                           .ci = vx_channels_padded(layer->channels_in),
                                           .co = vx_channels_padded(layer->channels),
-                                          .type = model->number};
+                                          .type = model->number,
+                                          .in_scale = layer->fp8_scale};
         if (map) {
             memcpy(problem.kernel, layer->kernel, sizeof problem.kernel);
             problem.v = layer->v;
@@ -310,9 +311,13 @@ static void print_report(const struct vx_measure_report *report)
 
 /* Writes the table after each problem, so that a later failure loses no results. */
 static vx_status measure_problem(struct tune *tune, struct vx_measure *measure,
-                                 const struct vx_conv_problem *problem,
+                                 struct vx_conv_problem *problem,
                                  struct vx_tune_table *table, struct vx_why *why)
 {
+    /* A layer in FP8, where the device multiplies such numbers. */
+    if (problem->in_scale > 0 &&
+        vx_conv_multiplies_e4m3(problem, vx_gpu_caps(tune->bench.gpu)))
+        problem->type = VX_NUMBER_E4M3;
     static struct vx_measure_report report; /* large */
     const struct vx_progress progress = {on_progress, NULL};
     VX_TRY(vx_measure_ready(measure, problem, &progress, why));

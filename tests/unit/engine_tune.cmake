@@ -1,7 +1,8 @@
 # Tuning tables, picks, measuring, and the tools that use them; all on the fake device.
-foreach(name tune pick measure tune_tools)
+foreach(name tune pick measure)
   vx_unit_test(NAME test_${name} LIBS engine LABELS mixes)
 endforeach()
+vx_unit_test(NAME test_tune_tools LIBS engine LABELS mixes SOURCES tests/support/model_files.c)
 vx_unit_test(NAME test_tune_shipped LIBS engine)
 vx_unit_test(NAME test_clouds LIBS engine LABELS mixes)
 vx_unit_test(NAME test_bench_cloud LIBS engine LABELS mixes)

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/gpu/conv/conv.h"
 #include "engine/tune/table.h"
+#include "tests/support/model_files.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -233,6 +234,45 @@ START_TEST(test_tool_tune_model)
 }
 END_TEST
 
+/* What the device multiplies is measured: of the layer in FP8 that is E4M3, of the head FP16. */
+START_TEST(test_tool_tune_fp8)
+{
+    enum { C = 64, V = 27 };
+    static const char json[] =
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":64}},\"precision\":\"fp16\","
+        "\"layers\":[{\"name\":\"c\",\"op\":\"subm_conv\",\"input\":\"feats\","
+        "\"channels\":64,\"kernel\":3,\"bias\":false,\"layout\":\"spconv\","
+        "\"fp8_scale\":1},"
+        "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"c\",\"channels\":16,"
+        "\"bias\":false}],\"outputs\":[{\"layer\":\"y\"}],\"warmup\":[40],"
+        "\"fp8\":{\"data\":\"fp8.npz\",\"nmse_max\":0.5}}";
+    static f32 weight[C * V * C];
+    const struct vx_test_tensor tensors[] = {
+        {"c.weight", "F16", {C, 3, 3, 3, C}, 5, weight},
+        {"y.weight", "F16", {16, C}, 2, weight}};
+    char root[VX_TEST_PATH_BYTES], path[] = "/tmp/vx_tune_XXXXXX";
+    struct vx_tune_table *table;
+    struct vx_why why = {""};
+    i32 found[VX_NUMBER_E4M3 + 1] = {0};
+    close(mkstemp(path));
+    unlink(path);
+    vx_test_directory(root);
+    vx_test_write_model(root, 1, json, tensors, 2);
+    const char *const words[] = {"tune", "--device", "fake", "--model",
+                                 root,   "--table",  path};
+    ck_assert_int_eq(tool(CELLS(words)), 0);
+    good(vx_tune_table_open("fake GPU", &why, &table), &why);
+    good(vx_tune_table_read(table, path, &why), &why);
+    for (i32 i = 0; i < vx_tune_table_count(table); i++)
+        found[vx_tune_table_row(table, i)->type]++;
+    vx_tune_table_close(&table);
+    ck_assert_int_ge(found[VX_NUMBER_E4M3], 1);
+    ck_assert_int_ge(found[VX_NUMBER_F16], 1);
+    vx_test_remove(root);
+    unlink(path);
+}
+END_TEST
+
 static Suite *tools_suite(void)
 {
     Suite *suite = suite_create("tune_tools");
@@ -244,6 +284,7 @@ static Suite *tools_suite(void)
     tcase_add_test(tools, test_tool_tune);
     tcase_add_test(tools, test_tool_tune_density);
     tcase_add_test(tools, test_tool_tune_model);
+    tcase_add_test(tools, test_tool_tune_fp8);
     suite_add_tcase(suite, tools);
     return suite;
 }
