@@ -39,8 +39,8 @@
  *          device runs is in 06_conv_masked_spec.c.
  * Cost     flops 2*Ci*Co*(rows x union of masks); bytes from the second-level cache: per
  *          tile and offset VX_TILE_N*Ci + Ci*VX_TILE_CO elements.
- * Limits   Ci, Co and strides multiples of VX_CHANNELS_UNIT, Ci of E4M3 of 32; V <= 343; N < 2^31.  Offsets
- *          of elements have 64 bits: N*Ci may exceed 2^31.
+ * Limits   Ci, Co and strides multiples of VX_CHANNELS_UNIT, Ci of E4M3 of 32; V <= 343;
+ *          N < 2^31.  Offsets of elements have 64 bits: N*Ci may exceed 2^31.
  * Order    offsets in rising v, channels in rising ci, always in the same steps of one
  *          instruction (wgmma, mma or fma): the bits of a row depend on that, its own
  *          inputs, type, Ci, V and groups, and on nothing else.  An empty neighbour adds

@@ -1,8 +1,8 @@
 /* wgmma_sm90 - wgmma, the matrix instruction of a Hopper warpgroup.
  *
- * One instruction multiplies 64 rows by 16 terms of the sum (32 of 8 bits) and 16 to 256 columns.  It
- * reads both operands from shared memory while the warps do something else.  A lane has
- * the same part of the result as with mma.sync: 4 numbers per 8 columns (matrix.cuh).
+ * One instruction multiplies 64 rows by 16 terms of the sum (32 of 8 bits) and 16 to 256
+ * columns.  It reads both operands from shared memory while the warps do something else.  A
+ * lane has the same part of the result as with mma.sync: 4 numbers per 8 columns (matrix.cuh).
  * The left operand lies with the sum along its rows, the right one with the columns along
  * its rows or, where WGMMA_COLUMNS_LAST is "0", as the left one.  In both the 16-byte chunks
  * of a row are swizzled by chunk_place, as the instruction expects it for rows of 128, 64 and

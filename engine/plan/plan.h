@@ -15,9 +15,9 @@
  *
  * Tensor 0 is the features in the type of the computation; tensor i + 1 is the result of
  * node i.  The input of a layer in FP8 is rounded into a tensor of its own, which lives for
- * that launch alone (`rounded`).  A staged plan, for a device with its own memory, has more tensors: the
- * features and the outputs in the request's types.  They are alive only before the first
- * launch and after the last one, so they mostly share memory with others.
+ * that launch alone (`rounded`).  A staged plan, for a device with its own memory, has more
+ * tensors: the features and the outputs in the request's types.  They are alive only before
+ * the first launch and after the last one, so they mostly share memory with others.
  *
  * Owner    the plan lives in the arena; the graph must outlive it.
  * Thread   any; pure.

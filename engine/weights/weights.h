@@ -2,8 +2,8 @@
  *
  * The file holds tensors as PyTorch wrote them; kernels need (V, Ci, Co) and (Co) in f32,
  * with the batch norms folded in; those of layers in FP8 are rounded to e4m3 then, each
- * column with a scale of its own, and stay f32.  The check comes first and reads only shapes and types,
- * so that a wrong file is refused before memory is taken.
+ * column with a scale of its own, and stay f32.  The check comes first and reads only shapes
+ * and types, so that a wrong file is refused before memory is taken.
  *
  *   VX_TRY(vx_weights_check(network, file, &why));
  *   VX_TRY(vx_weights_open(graph, file, progress, &why, &weights));

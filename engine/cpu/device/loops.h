@@ -1,8 +1,8 @@
 /* loops - the inner loops of the CPU operators, compiled once per vector width.
  *
- * loops_body.h, with loops_convert_body.h and loops_gather_body.h, is compiled three times: for AVX-512, for AVX2
- * and for the compiler's default.  vx_loops_pick returns the widest table that this machine can run.  The loops
- * do not know about threads or tiles of rows.
+ * loops_body.h, with loops_convert_body.h and loops_gather_body.h, is compiled three times:
+ * for AVX-512, for AVX2 and for the compiler's default.  vx_loops_pick returns the widest
+ * table that this machine can run.  The loops do not know about threads or tiles of rows.
  *
  *   const struct vx_loops *loops = vx_loops_pick();
  *   loops->multiply(&product);

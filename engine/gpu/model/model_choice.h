@@ -1,11 +1,11 @@
 /* model_choice - how a model runs on one device: algorithms, tiles and memory layout.
  *
  * Every layer has an algorithm and a tile for each size and density (tune/density.h; other
- * maps than of one set count as surfaces).  They are chosen at load; the
- * sorted maps that they need, and the memory layout of a round, then depend only on the
- * rows of each set and the densities of the round, whose memory is enough for any density,
- * so that a request that does not fit is refused before anything is launched.  A size is the bit length of the rows of the layer's set; within one size only
- * lengths change.
+ * maps than of one set count as surfaces).  They are chosen at load; the sorted maps that
+ * they need, and the memory layout of a round, then depend only on the rows of each set and
+ * the densities of the round, whose memory is enough for any density, so that a request that
+ * does not fit is refused before anything is launched.  A size is the bit length of the rows
+ * of the layer's set; within one size only lengths change.
  *
  *   VX_TRY(vx_gpu_choices_open(&want, &choices));
  *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false, NULL}, &places);
