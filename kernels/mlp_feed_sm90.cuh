@@ -23,7 +23,7 @@
 
 VX_DEVICE uint32_t send_begin(struct mlp *mlp, uint32_t bytes)
 {
-    struct ring *ring = &mlp->ring;
+    struct mlp_ring *ring = &mlp->ring;
     vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
     vx_mbarrier_expect(ring->full + 8 * ring->at, bytes);
     return ring->stages + ring->at * RING_BYTES;
@@ -38,7 +38,7 @@ VX_DEVICE void send_up(struct mlp *mlp, uint32_t chunk)
     for (uint32_t b = 0; b < mlp->blocks;
          b++, to += bytes, from += (int64_t)up->co * LINE)
         vx_copy_bulk(to, from, bytes, mlp->ring.full + 8 * mlp->ring.at);
-    ring_step(&mlp->ring);
+    mlp_ring_step(&mlp->ring);
 }
 
 VX_DEVICE void send_down(struct mlp *mlp, uint32_t chunk)
@@ -48,7 +48,7 @@ VX_DEVICE void send_down(struct mlp *mlp, uint32_t chunk)
     const uint32_t to = send_begin(mlp, bytes);
     vx_copy_bulk(to, (const char *)down->tiled + (uint64_t)chunk * bytes, bytes,
                  mlp->ring.full + 8 * mlp->ring.at);
-    ring_step(&mlp->ring);
+    mlp_ring_step(&mlp->ring);
 }
 
 /* In the order in which they are used. */

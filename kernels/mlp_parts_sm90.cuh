@@ -41,9 +41,22 @@
 
 static_assert(VX_LAYER_NORM_UNIT == VX_LANES, "a lane of layer norm has one vector");
 
+/* A thread's place in the ring of weights: a number, since with the sums of two products no
+ * register is left for the addresses that `struct ring` carries. */
+struct mlp_ring {
+    uint32_t stages, full, empty;
+    uint32_t at;     /* the next stage */
+    uint32_t parity; /* of the phase that is waited for */
+};
+
+VX_DEVICE void mlp_ring_step(struct mlp_ring *ring)
+{
+    if (++ring->at == VX_STAGES) ring->at = 0, ring->parity ^= 1u;
+}
+
 struct mlp {
     const struct vx_mlp_args *args;
-    struct ring ring;
+    struct mlp_ring ring;
     uint32_t rows, rows_full, rows_empty;
     uint32_t tiles, blocks, chunks; /* of rows; of channels; of hidden columns */
 };

@@ -73,7 +73,7 @@ VX_DEVICE void up_multiply(struct mlp *mlp, uint32_t rows, float hidden[HIDDEN_S
                 vx_wgmma_64(hidden, left + 2 * s, right + 2 * s);
     }
     vx_wgmma_commit();
-    ring_step(&mlp->ring);
+    mlp_ring_step(&mlp->ring);
 }
 
 /* sums += hidden . 64 rows of down */
@@ -91,7 +91,7 @@ VX_DEVICE void down_multiply(struct mlp *mlp, const uint32_t left[HIDDEN_SUMS / 
 #endif
     }
     vx_wgmma_commit();
-    ring_step(&mlp->ring);
+    mlp_ring_step(&mlp->ring);
 }
 
 VX_DEVICE void hidden_activate_as(const int32_t activation, float hidden[HIDDEN_SUMS])
@@ -187,28 +187,32 @@ VX_DEVICE void tile_multiply(struct mlp *mlp, uint32_t group, float *sums)
     stage_end(mlp, second);
 }
 
-VX_DEVICE void mlp_multiply(struct mlp *mlp, char *shared)
+/* Whose rows they are is asked here: beside the products no register could keep it. */
+VX_DEVICE void mlp_store(const struct mlp *mlp, uint32_t round, const struct multiply *it)
 {
     const struct vx_conv_device_args *down = &mlp->args->down;
-    const uint32_t warp = vx_shuffle(vx_thread() / 32 - 4, 0);
+    const struct stream_tile tile = {(int64_t)mlp_tile(mlp, round) * VX_MLP_ROWS, 0, 0};
+    struct tile_about about;
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    thread -= 128;
+    about.rows[0] = row_at(down, &tile, tile.first_row + thread / 32 * 16 + thread % 16);
+    tile_store(down, &tile, &about, it);
+}
+
+VX_DEVICE void mlp_multiply(struct mlp *mlp, char *shared)
+{
     struct multiply it;
-    it.group = warp / 4;
-    it.held = -1;
+    it.group = vx_shuffle(vx_thread() / 128 - 1, 0);
+    it.held = 0;
     mlp->ring.parity = 0;
     if (it.group == 1) turn_end(1);
     for (uint32_t round = 0; mlp_tile(mlp, round) < mlp->tiles; round++) {
-        const struct stream_tile tile = {(int64_t)mlp_tile(mlp, round) * VX_MLP_ROWS, 0,
-                                         0};
-        struct tile_about about;
-        uint32_t
-            lane; /* asked for in each round: no register could keep the row's place */
-        asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-        about.rows[0] = row_at(down, &tile, tile.first_row + warp * 16 + lane % 16);
 #pragma unroll
         for (int i = 0; i < SUMS; i++) it.sums[0][i] = 0.0f;
         vx_mbarrier_wait(mlp->rows_full, round & 1u);
         tile_multiply(mlp, it.group, it.sums[0]);
-        tile_store(down, &tile, &about, &it);
+        mlp_store(mlp, round, &it);
     }
 }
 

@@ -24,15 +24,26 @@
 #define WARP_ROWS (VX_TILE_N / 4)  /* rows that a warp fetches */
 #define COPIES    (WARP_ROWS / 4)  /* instructions for them: 8 lanes copy a row */
 #define HELD      (WARP_ROWS / 32) /* row numbers that a lane holds */
+#define LINES     4                /* of channels, that one set of addresses serves */
+
+/* Where neighbours lie: that of a row, or of a place in the order of the rows, at an offset is
+ * list[row * row_stride + offset * offset_stride].  NULL: a row has one neighbour, itself. */
+struct fetch_map {
+    const int32_t *list;
+    uint32_t row_stride, offset_stride;
+    uint64_t weights_stride; /* bytes of the weights of an offset */
+};
 
 /* A warp's place on the walk: the offsets of this word that are left, and its rows; and
  * the same of the next tile, which is loaded long before it is needed. */
 struct fetch {
+    struct fetch_map map;
     uint32_t round, index; /* of the next tile; of this one */
     struct stream_tile tile;
     int32_t word;
     uint32_t all, own;  /* of the tile; of the 64 rows that this warp fetches for */
     int32_t rows[HELD]; /* with neighbours their places in the order; -1 none */
+    const int32_t *lists[HELD]; /* their neighbours at the first offset */
     uint32_t next_entry,
         later_entry; /* of the list: of the next tile, the one behind it */
     uint32_t next_words;
@@ -82,12 +93,17 @@ VX_DEVICE void fetch_enter(const struct stream *stream, struct fetch *fetch)
     fetch->word = word_first(stream, &fetch->tile);
     fetch_masks(fetch->next_words, fetch);
 #pragma unroll
-    for (int i = 0; i < HELD; i++) fetch->rows[i] = fetch->next_rows[i];
+    for (int i = 0; i < HELD; i++) {
+        const uint32_t row = (uint32_t)fetch->next_rows[i];
+        fetch->rows[i] = fetch->next_rows[i];
+        fetch->lists[i] = fetch->map.list + (uint64_t)row * fetch->map.row_stride;
+    }
     fetch_ahead(stream, fetch);
 }
 
-/* Goes on to a word with offsets, in this tile or a later one.  False: there is none. */
-VX_DEVICE int fetch_seek(const struct stream *stream, struct fetch *fetch)
+/* Goes on to the next offset, in this tile or a later one.  False: there is none. */
+VX_DEVICE int fetch_seek(const struct stream *stream, struct fetch *fetch,
+                         uint32_t *offset)
 {
     while (!fetch->all) {
         if (fetch->word < word_last(stream, &fetch->tile)) {
@@ -98,107 +114,138 @@ VX_DEVICE int fetch_seek(const struct stream *stream, struct fetch *fetch)
             if (fetch->index >= stream->count) return 0;
         }
     }
+    *offset = (uint32_t)fetch->word * 32 + (uint32_t)vx_lowest_bit(fetch->all);
     return 1;
 }
 
-/* The neighbours of this lane's rows at the next offset; -1 none. */
-VX_DEVICE void fetch_neighbours(const struct vx_conv_device_args *args,
-                                const struct fetch *fetch, int32_t neighbours[HELD])
+VX_DEVICE struct fetch_map map_of(const struct vx_conv_device_args *args)
 {
-    int32_t v = fetch->word * 32 + vx_lowest_bit(fetch->all);
+    const int32_t lines = (args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS;
+    struct fetch_map map = {args->nbr, (uint32_t)args->nbr_stride, 1, 0};
+    if (args->neighbours) {
+        map.list = args->neighbours;
+        map.row_stride = 1;
+        map.offset_stride = (uint32_t)args->n;
+    }
+    map.weights_stride = (uint64_t)lines * (uint32_t)args->co * LINE;
+    return map;
+}
+
+/* The neighbours of this lane's rows at an offset; -1 none. */
+VX_DEVICE void fetch_neighbours(const struct fetch *fetch, uint32_t offset,
+                                int32_t neighbours[HELD])
+{
+    const uint64_t at = (uint64_t)offset * fetch->map.offset_stride;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-        int32_t row = fetch->rows[i];
-        neighbours[i] = row;
-        if (row >= 0 && args->neighbours)
-            neighbours[i] = args->neighbours[v * args->n + row];
-        else if (row >= 0 && args->nbr)
-            neighbours[i] = args->nbr[(int64_t)row * args->nbr_stride + v];
+        neighbours[i] = fetch->rows[i];
+        if (fetch->rows[i] >= 0 && fetch->map.list) neighbours[i] = fetch->lists[i][at];
     }
 }
 
 /* One offset of a tile as the fetching warps carry it out. */
 struct fetch_step {
+    int sender;          /* one of this warp sends for the weights */
+    uint32_t to;         /* of a stage, where the lane's first copy lies */
     const char *weights; /* of the first line of channels; columns lie side by side */
     uint32_t weights_bytes;
     int mine; /* the warp's rows have the offset */
-    /* Where this lane's row begins, in 16 bytes; -1 = it is missing. */
-    int32_t from[COPIES];
+    /* Bit 4 i: the i-th of eight rows that this lane copies is missing. */
+    uint32_t missing[HELD];
+    uint32_t rows[COPIES]; /* where they begin, in 16 bytes */
 };
 
 VX_DEVICE void step_make(const struct vx_conv_device_args *args,
-                         const struct fetch *fetch, const int32_t neighbours[HELD],
-                         struct fetch_step *step)
+                         const struct fetch *fetch, uint32_t offset,
+                         const int32_t neighbours[HELD], struct fetch_step *step)
 {
-    int32_t bit = vx_lowest_bit(fetch->all), from[HELD];
-    int32_t columns = args->co - fetch->tile.first_column;
+    int32_t from[HELD], columns = args->co - fetch->tile.first_column;
     if (columns > VX_TILE_CO) columns = VX_TILE_CO;
     step->weights_bytes = (uint32_t)columns * LINE;
-    step->weights = (const char *)args->tiled +
-                    ((int64_t)(fetch->word * 32 + bit) *
-                         ((args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS) * args->co +
-                     fetch->tile.first_column) *
-                        LINE;
-    step->mine = (int)(fetch->own >> bit & 1u);
+    step->weights = (const char *)args->tiled + offset * fetch->map.weights_stride +
+                    (uint32_t)fetch->tile.first_column * LINE;
+    step->mine = (int)vx_shuffle(fetch->own >> offset % 32 & 1u, 0);
 #pragma unroll
-    for (int i = 0; i < HELD; i++)
-        from[i] =
-            neighbours[i] < 0 ? -1 : neighbours[i] * (args->in_stride / CHUNK_CHANNELS);
+    for (int i = 0; i < HELD; i++) {
+        step->missing[i] = vx_ballot(neighbours[i] < 0) >> vx_lane() / 8;
+        from[i] = neighbours[i] * (args->in_stride / CHUNK_CHANNELS);
+    }
 #pragma unroll
     for (int i = 0; i < COPIES; i++)
-        step->from[i] = (int32_t)vx_shuffle((uint32_t)from[i / 8],
-                                            ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
+        step->rows[i] =
+            vx_shuffle((uint32_t)from[i / 8], ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
 }
 
-/* Sends for the weights of a line of channels of an offset; one thread. */
+/* Sends for the weights of a line of channels of an offset; one warp. */
 VX_DEVICE void weights_send(const struct fetch_step *step, const char *from,
                             const struct ring *ring)
 {
-    uint32_t full = ring->full + 8 * ring->at;
-    vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
-    vx_mbarrier_expect(full, step->weights_bytes);
-    vx_copy_bulk(ring->stages + ring->at * STAGE_BYTES + A_BYTES, from,
-                 step->weights_bytes, full);
+    if (vx_lane()) return;
+    vx_mbarrier_expect(ring->full, step->weights_bytes);
+    vx_copy_bulk(ring->stage + A_BYTES, from, step->weights_bytes, ring->full);
 }
 
-/* Copies 16 bytes of a row, or writes zeros if it is missing.  The sign is tested here: a
- * compiler that sees the test keeps its result for each copy, and then has no registers left
- * to work out the next address while a copy reads its own. */
-VX_DEVICE void row_copy(uint32_t to, const char *in, int32_t from)
+/* Copies 16 bytes of a row, or writes zeros if bit `bit` says that it is missing.  That is
+ * tested here: a compiler that sees the test keeps its result for each copy, and then has no
+ * registers left. */
+VX_DEVICE void row_copy(uint32_t to, uint64_t from, uint32_t missing, uint32_t bit)
 {
     asm volatile("{\n\t"
                  ".reg .pred missing;\n\t"
-                 "setp.lt.s32 missing, %2, 0;\n\t"
+                 ".reg .b32 bit;\n\t"
+                 "and.b32 bit, %2, %3;\n\t"
+                 "setp.ne.u32 missing, bit, 0;\n\t"
                  "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, missing;\n\t"
                  "}" ::"r"(to),
-                 "l"(in + (uint64_t)(uint32_t)from * 16), "r"(from)
+                 "l"(from), "r"(missing), "r"(bit)
                  : "memory");
 }
 
-/* sender: this thread sends for the weights. */
-VX_DEVICE void step_run(const struct vx_conv_device_args *args, int sender,
-                        const struct fetch_step *step, struct ring *ring)
+/* One line of channels; `channels` are left.  from: the lane's 16 bytes of each row. */
+VX_DEVICE void line_fetch(const struct fetch_step *step, const char *weights,
+                          const uint64_t from[COPIES], int32_t channels,
+                          struct ring *ring)
 {
-    uint32_t row = warp_of_group() * WARP_ROWS + vx_lane() / 8, chunk = vx_lane() % 8;
-    uint32_t even = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8)) << 4);
-    uint32_t odd = ring->stages + row * LINE + ((chunk ^ (vx_lane() / 8) ^ 4u) << 4);
-    const char *in = (const char *)args->in + chunk * 16, *weights = step->weights;
-    for (int32_t channel = 0; channel < args->ci; channel += LINE_CHANNELS) {
-        uint32_t stage = ring->at * STAGE_BYTES;
-        if (sender) weights_send(step, weights, ring);
-        vx_wave_barrier();
-        vx_mbarrier_wait(ring->empty + 8 * ring->at, ring->parity);
-        /* The last channels may be fewer: their chunks are not read. */
-        if (step->mine && channel + (int32_t)chunk * CHUNK_CHANNELS < args->ci) {
+    const uint32_t even = ring->stage + step->to, odd = even ^ 64u;
+    /* The last channels may be fewer: the chunks behind them are not read. */
+    const int there = (int32_t)(vx_lane() % 8) * CHUNK_CHANNELS < channels;
+    vx_mbarrier_wait(ring_empty(ring->full), ring->parity);
+    if (step->sender) weights_send(step, weights, ring);
+    if (step->mine) {
+        uint32_t missing[HELD];
 #pragma unroll
-            for (int i = 0; i < COPIES; i++)
-                row_copy((i & 1 ? odd : even) + stage + (uint32_t)i * 4 * LINE, in,
-                         step->from[i]);
-        }
-        vx_mbarrier_arrive_copies(ring->full + 8 * ring->at);
-        in += LINE;
+        for (int i = 0; i < HELD; i++) missing[i] = there ? step->missing[i] : ~0u;
+#pragma unroll
+        for (int i = 0; i < COPIES; i++)
+            row_copy((i & 1 ? odd : even) + (uint32_t)i * 4 * LINE, from[i],
+                     missing[i / 8], 1u << i % 8 * 4);
+    }
+    vx_mbarrier_arrive_copies(ring->full);
+    ring_step(ring);
+}
+
+/* Addresses are worked out once for so many lines: what a line adds to them is part of the
+ * instruction.  Where each line worked them out, a copy waited until the one before it had
+ * read its own. */
+VX_DEVICE void lines_fetch(const struct vx_conv_device_args *args,
+                           const struct fetch_step *step, int32_t first,
+                           struct ring *ring)
+{
+    const uint64_t in =
+        (uint64_t)args->in + (uint32_t)first * FACTOR_BYTES + vx_lane() % 8 * 16;
+    const char *weights =
+        step->weights + (int64_t)(first / LINE_CHANNELS) * args->co * LINE;
+    uint64_t from[COPIES];
+#pragma unroll
+    for (int i = 0; i < COPIES; i++) from[i] = in + (uint64_t)step->rows[i] * 16;
+#pragma unroll
+    for (int line = 0; line < LINES; line++) {
+        const int32_t channels = args->ci - first - line * LINE_CHANNELS;
+        if (channels <= 0) return;
+        line_fetch(step, weights, from, channels, ring);
         weights += (uint32_t)args->co * LINE;
-        ring_step(ring);
+#pragma unroll
+        for (int i = 0; i < COPIES; i++) from[i] += LINE;
     }
 }
 
@@ -209,22 +256,28 @@ VX_DEVICE void stream_fetch(const struct vx_conv_device_args *args, struct ring 
     struct fetch fetch;
     struct fetch_step step;
     int32_t neighbours[HELD];
-    /* By a shuffle, or the thread would be asked for its number at every stage. */
-    const int sender = (int)vx_shuffle(vx_thread() == 0, vx_lane());
+    const uint32_t row = warp_of_group() * WARP_ROWS + vx_lane() / 8;
+    /* By shuffles, or the thread would be asked for its number at every stage. */
+    step.sender = warp_of_group() == 0;
+    step.to = vx_shuffle(row * LINE + ((vx_lane() % 8 ^ vx_lane() / 8) << 4), vx_lane());
     ring->parity = 1;
+    fetch.map = map_of(args);
     fetch.round = 0;
     fetch.later_entry = entry_at(&stream, index_at(args, 0));
     fetch_ahead(&stream, &fetch);
     fetch_enter(&stream, &fetch);
     if (fetch.index >= stream.count) return;
-    int more = fetch_seek(&stream, &fetch);
-    if (more) fetch_neighbours(args, &fetch, neighbours);
+    uint32_t offset = 0;
+    int more = fetch_seek(&stream, &fetch, &offset);
+    if (more) fetch_neighbours(&fetch, offset, neighbours);
     while (more) {
-        step_make(args, &fetch, neighbours, &step);
+        step_make(args, &fetch, offset, neighbours, &step);
         fetch.all &= fetch.all - 1;
-        more = fetch_seek(&stream, &fetch);
-        if (more) fetch_neighbours(args, &fetch, neighbours);
-        step_run(args, sender, &step, ring);
+        more = fetch_seek(&stream, &fetch, &offset);
+        if (more) fetch_neighbours(&fetch, offset, neighbours);
+        int32_t first = 0;
+        do lines_fetch(args, &step, first, ring);
+        while ((first += LINES * LINE_CHANNELS) < args->ci);
     }
 }
 

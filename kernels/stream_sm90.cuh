@@ -42,16 +42,30 @@ static_assert(VX_TILE_CI == LINE_CHANNELS && VX_STAGES >= 3,
               "a line of 128 bytes; a ring");
 static_assert(MINE * SUMS <= 128, "the sums fit in registers");
 
-/* Where the ring lies in shared memory, and a thread's place in it. */
+/* A thread's place in the ring.  Addresses go from stage to stage with it: worked out of a
+ * number they would begin, each time, with a question to the hardware where shared memory is. */
 struct ring {
-    uint32_t stages, full, empty;
-    uint32_t at;     /* the next stage */
+    uint32_t stage;  /* the next one */
+    uint32_t full;   /* its barrier: its data is there */
+    uint32_t at;     /* its number */
     uint32_t parity; /* of the phase that is waited for */
 };
 
+/* The barrier that a stage is empty, from that it is full. */
+VX_DEVICE uint32_t ring_empty(uint32_t full)
+{
+    return full + 8 * VX_STAGES;
+}
+
 VX_DEVICE void ring_step(struct ring *ring)
 {
-    if (++ring->at == VX_STAGES) ring->at = 0, ring->parity ^= 1u;
+    ring->stage += STAGE_BYTES;
+    ring->full += 8;
+    if (++ring->at < VX_STAGES) return;
+    ring->stage -= VX_STAGES * STAGE_BYTES;
+    ring->full -= 8 * VX_STAGES;
+    ring->at = 0;
+    ring->parity ^= 1u;
 }
 
 /* Two numbers in a word, the first in its low half; rounded to nearest, ties to even. */

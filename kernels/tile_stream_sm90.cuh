@@ -48,6 +48,8 @@
 
 /* What is loaded of a tile while the one before it is computed. */
 struct tile_next {
+    struct stream_tile tile;
+    int there;
     uint32_t later_entry; /* of the list, of the tile behind it */
     uint32_t words;
     int32_t rows[MINE];
@@ -69,28 +71,29 @@ VX_DEVICE void next_load(const struct stream *stream, uint32_t round, uint32_t g
     const struct vx_conv_device_args *args = stream->args;
     uint32_t index = index_at(args, round), entry = next->later_entry;
     next->later_entry = entry_at(stream, index_at(args, round + 1));
-    if (index >= stream->count) return;
-    struct stream_tile tile = tile_at(stream, index, entry);
-    next->words = words_load(stream, &tile, word_first(stream, &tile));
+    next->there = index < stream->count;
+    if (!next->there) return;
+    next->tile = tile_at(stream, index, entry);
+    next->words = words_load(stream, &next->tile, word_first(stream, &next->tile));
 #pragma unroll
     for (int m = 0; m < MINE; m++)
-        next->rows[m] = row_at(args, &tile,
-                               tile.first_row + (group * MINE + (uint32_t)m) * 64 +
+        next->rows[m] = row_at(args, &next->tile,
+                               next->tile.first_row + (group * MINE + (uint32_t)m) * 64 +
                                    vx_thread() / 32 % 4 * 16 + vx_lane() % 16);
 }
 
-/* Says that this warp no longer reads a stage. */
-VX_DEVICE void stage_release(const struct ring *ring, uint32_t stage)
+/* Says that this warp no longer reads the stage of a barrier. */
+VX_DEVICE void stage_release(uint32_t full)
 {
     vx_wave_barrier();
-    if (vx_lane() == 0) vx_mbarrier_arrive(ring->empty + 8 * stage);
+    if (vx_lane() == 0) vx_mbarrier_arrive(ring_empty(full));
 }
 
-VX_DEVICE void products_end(struct multiply *it, const struct ring *ring)
+VX_DEVICE void products_end(struct multiply *it)
 {
     vx_wgmma_wait(0);
-    if (it->held >= 0) stage_release(ring, (uint32_t)it->held);
-    it->held = -1;
+    if (it->held) stage_release(it->held);
+    it->held = 0;
 }
 
 VX_DEVICE void columns_multiply(float *sums, uint64_t left, uint64_t right)
@@ -98,37 +101,48 @@ VX_DEVICE void columns_multiply(float *sums, uint64_t left, uint64_t right)
     PASTE(vx_wgmma_, VX_TILE_CO)(sums, left, right);
 }
 
+/* The products of one line of channels: `which` and `steps` are constants, and the line is
+ * committed here.  A commit behind a branch is one that the compiler cannot join to the product
+ * before it: it adds a group of its own with an empty product, and a wait for all groups but the
+ * last is then a wait for all products. */
+VX_DEVICE void line_multiply(struct multiply *it, uint32_t stage, const int which,
+                             const int steps)
+{
+    const uint64_t right = vx_wgmma_describe(stage + A_BYTES, LINE, 16);
+    vx_wgmma_begin();
+#pragma unroll
+    for (int m = 0; m < MINE; m++) {
+        if (!(which >> m & 1)) continue;
+        const uint64_t left = vx_wgmma_describe(
+            stage + (it->group * MINE + (uint32_t)m) * 64 * LINE, LINE, 16);
+#pragma unroll
+        for (int s = 0; s < steps; s++)
+            columns_multiply(it->sums[m], left + 2 * s, right + 2 * s);
+    }
+    vx_wgmma_commit();
+}
+
 /* The products of one offset.  `which` is a constant: bit m: the m-th 64 rows have it. */
 VX_DEVICE void offset_multiply(const struct vx_conv_device_args *args,
                                struct multiply *it, struct ring *ring, const int which)
 {
     for (int32_t channel = 0; channel < args->ci; channel += LINE_CHANNELS) {
-        int32_t steps = (args->ci - channel) / STEP_CHANNELS;
-        vx_mbarrier_wait(ring->full + 8 * ring->at, ring->parity);
+        const int32_t steps = (args->ci - channel) / STEP_CHANNELS;
+        vx_mbarrier_wait(ring->full, ring->parity);
         vx_fence_async(); /* the rows came by cp.async */
-        uint32_t stage = ring->stages + ring->at * STAGE_BYTES;
-        uint64_t right = vx_wgmma_describe(stage + A_BYTES, LINE, 16);
-        vx_wgmma_begin();
-#pragma unroll
-        for (int m = 0; m < MINE; m++) {
-            if (!(which >> m & 1)) continue;
-            uint64_t left = vx_wgmma_describe(
-                stage + (it->group * MINE + (uint32_t)m) * 64 * LINE, LINE, 16);
-            if (steps >= 4) {
-#pragma unroll
-                for (int s = 0; s < 4; s++)
-                    columns_multiply(it->sums[m], left + 2 * s, right + 2 * s);
-            } else {
-                for (int s = 0; s < steps; s++)
-                    columns_multiply(it->sums[m], left + 2 * s, right + 2 * s);
-            }
-        }
-        vx_wgmma_commit();
-        if (it->held >= 0) {
+        if (steps >= 4)
+            line_multiply(it, ring->stage, which, 4);
+        else if (steps == 3)
+            line_multiply(it, ring->stage, which, 3);
+        else if (steps == 2)
+            line_multiply(it, ring->stage, which, 2);
+        else
+            line_multiply(it, ring->stage, which, 1);
+        if (it->held) {
             vx_wgmma_wait(1);
-            stage_release(ring, (uint32_t)it->held);
+            stage_release(it->held);
         }
-        it->held = (int)ring->at;
+        it->held = ring->full;
         ring_step(ring);
     }
 }
@@ -137,10 +151,10 @@ VX_DEVICE void offset_multiply(const struct vx_conv_device_args *args,
 VX_DEVICE void offset_pass(const struct vx_conv_device_args *args, struct multiply *it,
                            struct ring *ring)
 {
-    products_end(it, ring);
+    products_end(it);
     for (int32_t channel = 0; channel < args->ci; channel += LINE_CHANNELS) {
-        vx_mbarrier_wait(ring->full + 8 * ring->at, ring->parity);
-        stage_release(ring, ring->at);
+        vx_mbarrier_wait(ring->full, ring->parity);
+        stage_release(ring->full);
         ring_step(ring);
     }
 }
@@ -168,9 +182,9 @@ VX_DEVICE void word_multiply(const struct vx_conv_device_args *args,
 }
 
 /* Waits for the products, and tells the compiler that they have changed the sums. */
-VX_DEVICE void sums_there(struct multiply *it, const struct ring *ring)
+VX_DEVICE void sums_there(struct multiply *it)
 {
-    products_end(it, ring);
+    products_end(it);
 #pragma unroll
     for (int m = 0; m < MINE; m++)
 #pragma unroll
@@ -183,20 +197,18 @@ VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ri
     struct multiply it;
     struct tile_about about = {0};
     struct tile_next next = {0};
-    uint32_t entry = entry_at(&stream, index_at(args, 0));
     it.group = vx_shuffle(vx_thread() / 128, 0) - 1;
-    it.held = -1;
+    it.held = 0;
     ring->parity = 0;
-    next.later_entry = entry;
+    next.later_entry = entry_at(&stream, index_at(args, 0));
     next_load(&stream, 0, it.group, &next);
-    for (uint32_t round = 0; index_at(args, round) < stream.count; round++) {
-        struct stream_tile tile = tile_at(&stream, index_at(args, round), entry);
+    for (uint32_t round = 1; index_at(args, round - 1) < stream.count; round++) {
+        const struct stream_tile tile = next.tile;
         uint32_t any = 0;
         masks_join(next.words, it.group, &about);
 #pragma unroll
         for (int m = 0; m < MINE; m++) about.rows[m] = next.rows[m];
-        entry = next.later_entry;
-        next_load(&stream, round + 1, it.group, &next);
+        next_load(&stream, round, it.group, &next);
 #pragma unroll
         for (int m = 0; m < MINE; m++)
 #pragma unroll
@@ -207,7 +219,7 @@ VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ri
             if (word == word_last(&stream, &tile)) break;
             masks_join(words_load(&stream, &tile, word + 1), it.group, &about);
         }
-        sums_there(&it, ring);
+        sums_there(&it);
         /* No row of the tile has an offset of the group: conv_reduce reads none. */
         if (args->partial && args->block_masks && !any) continue;
         tile_store(args, &tile, &about, &it);
@@ -221,14 +233,13 @@ static_assert(16 * VX_STAGES <= VX_STREAM_MORE_BYTES, "room for barriers");
 VX_DEVICE void stream_run(const struct vx_conv_device_args *args, char *shared)
 {
     struct ring ring;
-    ring.stages = vx_shared_address(shared);
-    ring.full = ring.stages + STAGE_BYTES * VX_STAGES;
-    ring.empty = ring.full + 8 * VX_STAGES;
+    ring.stage = vx_shared_address(shared);
+    ring.full = ring.stage + STAGE_BYTES * VX_STAGES;
     ring.at = 0;
     if (vx_thread() == 0) {
         for (uint32_t s = 0; s < VX_STAGES; s++) {
             vx_mbarrier_open(ring.full + 8 * s, 128 + 1);
-            vx_mbarrier_open(ring.empty + 8 * s, 8);
+            vx_mbarrier_open(ring_empty(ring.full) + 8 * s, 8);
         }
         vx_mbarrier_opened();
     }

@@ -22,7 +22,6 @@
 /* The part of the tile that a warpgroup computes. */
 #define GROUP_N  (VX_TILE_N / (VX_WARPS_N / 4))
 #define GROUP_CO (VX_TILE_CO / VX_WARPS_CO)
-#define ROWS     (GROUP_N / 64)
 #define COLUMNS  (GROUP_CO / 8)
 #define STEPS    (VX_TILE_CI / 16)
 
@@ -30,20 +29,18 @@
 #define B_LINE      (PANEL_CHUNKS * 16) /* bytes of a row of a right panel */
 #define PANEL_BYTES (VX_TILE_CI * B_LINE)
 
-static_assert(VX_WARPS_N % 4 == 0 && GROUP_N % 64 == 0, "whole warpgroups, 64 rows each");
+static_assert(VX_WARPS_N % 4 == 0 && GROUP_N == 64, "whole warpgroups, 64 rows each");
 static_assert(VX_STAGES >= 3, "one runs, one may still run, one arrives");
 static_assert(A_LINE <= 128 && GROUP_CO % (B_LINE / 2) == 0, "whole panels");
 
 struct tile_sums {
-    float sum[ROWS][COLUMNS * 4];
+    float sum[COLUMNS * 4];
 };
 
 VX_DEVICE void tile_clear(struct tile_sums *sums)
 {
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int i = 0; i < COLUMNS * 4; i++) sums->sum[r][i] = 0.0f;
+    for (int i = 0; i < COLUMNS * 4; i++) sums->sum[i] = 0.0f;
 }
 
 VX_DEVICE void multiply(float *sum, uint64_t left, uint64_t right)
@@ -75,22 +72,26 @@ VX_DEVICE uint32_t warpgroup_column(void)
     return warpgroup() % VX_WARPS_CO * GROUP_CO;
 }
 
-/* Starts the products of one stage.  Bit b of `blocks`: the b-th 32 rows take part. */
+/* Starts the products of one stage.  Bit b of `blocks`: the b-th 32 rows take part.  They are
+ * committed on the path that has them: a commit that both paths reach makes the compiler add an
+ * empty product for it, and a wait for all groups but the last is then a wait for all. */
 VX_DEVICE void stage_multiply(struct tile_sums *sums, uint32_t stage, uint32_t blocks)
 {
     uint32_t row = warpgroup_row();
     uint32_t weights = stage + A_BYTES + warpgroup_column() * 2 / B_LINE * PANEL_BYTES;
     uint64_t right = vx_wgmma_describe(weights, B_LINE, PANEL_BYTES);
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        /* A tile of 64 rows is one such group, and has every present offset. */
-        if (VX_TILE_N > 64 && !(blocks >> (row / 32 + 2 * r) & 3u)) continue;
-        vx_wgmma_begin();
-        uint64_t left = vx_wgmma_describe(stage + (row + 64 * r) * A_LINE, A_LINE, 16);
-#pragma unroll
-        for (int step = 0; step < STEPS; step++)
-            multiply(sums->sum[r], left + step * 2, right + step * 2 * (8 * B_LINE >> 4));
+    uint64_t left = vx_wgmma_describe(stage + row * A_LINE, A_LINE, 16);
+    /* A tile of 64 rows is one such group, and has every present offset. */
+    if (VX_TILE_N > 64 && !(blocks >> row / 32 & 3u)) {
+        vx_wgmma_wait(
+            0); /* the stage before is overwritten as if there were a group here */
+        return;
     }
+    vx_wgmma_begin();
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+        multiply(sums->sum, left + step * 2, right + step * 2 * (8 * B_LINE >> 4));
+    vx_wgmma_commit();
 }
 
 VX_DEVICE void tile_walk(const struct vx_conv_device_args *args,
@@ -115,7 +116,6 @@ VX_DEVICE void tile_walk(const struct vx_conv_device_args *args,
         vx_barrier();
         stage_multiply(sums, stages + (uint32_t)(slot * STAGE_BYTES),
                        vx_shuffle(memory->blocks[memory->from + done.offset], 0));
-        vx_wgmma_commit();
         if (at + VX_STAGES - 2 < total) {
             stage_load(args, memory, stages + (uint32_t)(load_slot * STAGE_BYTES), &load,
                        first_column);
@@ -138,16 +138,14 @@ VX_DEVICE void sums_stage(float *to, const struct tile_sums *sums)
     int row0 = (int)(warpgroup_row() + vx_wave() % 4 * 16) + g;
     int column0 = (int)warpgroup_column() + 2 * t;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-            const float *sum = sums->sum[r] + c * 4;
-            float *at = to + (row0 + r * 64) * SUM_STRIDE + column0 + c * 8;
-            at[0] = sum[0];
-            at[1] = sum[1];
-            at[8 * SUM_STRIDE] = sum[2];
-            at[8 * SUM_STRIDE + 1] = sum[3];
-        }
+    for (int c = 0; c < COLUMNS; c++) {
+        const float *sum = sums->sum + c * 4;
+        float *at = to + row0 * SUM_STRIDE + column0 + c * 8;
+        at[0] = sum[0];
+        at[1] = sum[1];
+        at[8 * SUM_STRIDE] = sum[2];
+        at[8 * SUM_STRIDE + 1] = sum[3];
+    }
 }
 
 #endif

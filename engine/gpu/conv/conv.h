@@ -66,15 +66,15 @@ struct vx_conv_choice {
     i32 tile;                         /* index in the tiles of vx_conv_spec(algorithm) */
 };
 
-/* From this many input channels on, a layer is summed by planes, or by columns.
- * With fewer channels, the partial sums cost more memory traffic than the wasted
- * rows they save. */
-#define VX_CONV_PLANES_CHANNELS  512
-#define VX_CONV_COLUMNS_CHANNELS 1024
-/* Numbers of 8 bits are multiplied twice as fast, so that partial sums cost twice as much.
- * Microseconds, H200, 3^3: 64,160 rows of 512 channels in a chain 641, by planes 731; 15,192
- * rows of 1024 channels 527, 519, by columns 746. */
-#define VX_CONV_E4M3_PLANES_CHANNELS 1024
+/* From this many input channels on, a layer is summed by planes, or by columns.  With fewer
+ * channels the partial sums cost more memory traffic, and power, than the wasted rows that
+ * they save.  Microseconds, H200, 3^3, FP16, with 512 channels in a chain and by planes: 848
+ * rows 66, 39; 3,840 rows 79, 83; 64,160 rows 765, 855; all layers of TRELLIS.2's decoder
+ * 12172, 12914.  With 1024 by planes and by columns: 192 rows 51, 37; 15,192 rows 722, 860. */
+#define VX_CONV_SPLIT_CHANNELS 1024
+/* Numbers of 32 bits are multiplied so slowly that wasted rows cost more; by planes up to
+ * VX_CONV_SPLIT_CHANNELS. */
+#define VX_CONV_SPLIT_CHANNELS_32 512
 
 enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem);
 /* How many groups of offsets the algorithm sums separately: 1, Kx, Kx*Ky or V. */

@@ -7,31 +7,36 @@
 
 #include <string.h>
 
-enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem)
+/* How a layer is summed where it is not in a chain.  Numbers of 8 bits by planes, because they
+ * are multiplied twice as fast, so that partial sums cost twice as much: 15,192 rows of 1024
+ * channels take 519 us, by columns 746 (H200). */
+static enum vx_conv_order order_split(const struct vx_conv_problem *problem)
 {
-    i32 planes = problem->kernel[0], columns = planes * problem->kernel[1];
-    if (problem->type == VX_NUMBER_E4M3)
-        return problem->ci >= VX_CONV_E4M3_PLANES_CHANNELS && planes > 1
-                   ? VX_CONV_ORDER_PLANES
-                   : VX_CONV_ORDER_CHAIN;
-    if (problem->ci >= VX_CONV_COLUMNS_CHANNELS && columns > 1)
-        return VX_CONV_ORDER_COLUMNS;
-    if (problem->ci >= VX_CONV_PLANES_CHANNELS && planes > 1) return VX_CONV_ORDER_PLANES;
-    return VX_CONV_ORDER_CHAIN;
+    const bool few = problem->ci < VX_CONV_SPLIT_CHANNELS;
+    return few || problem->type == VX_NUMBER_E4M3 ? VX_CONV_ORDER_PLANES
+                                                  : VX_CONV_ORDER_COLUMNS;
 }
 
 i32 vx_conv_groups(const struct vx_conv_problem *problem,
                    enum vx_conv_algorithm algorithm)
 {
+    const i32 planes = problem->kernel[0];
     switch (algorithm) {
     case VX_CONV_IMPLICIT_SPLIT:
     case VX_CONV_MASKED_SPLIT:
-        if (problem->ci < VX_CONV_COLUMNS_CHANNELS || problem->type == VX_NUMBER_E4M3)
-            return problem->kernel[0];
-        return problem->kernel[0] * problem->kernel[1];
+        return order_split(problem) == VX_CONV_ORDER_PLANES ? planes
+                                                            : planes * problem->kernel[1];
     case VX_CONV_PAIRS_LIST: return problem->v;
     default: return 1;
     }
+}
+
+enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem)
+{
+    const bool wide = vx_number_bytes(problem->type) == 4;
+    const i32 from = wide ? VX_CONV_SPLIT_CHANNELS_32 : VX_CONV_SPLIT_CHANNELS;
+    const bool split = vx_conv_groups(problem, VX_CONV_MASKED_SPLIT) > 1;
+    return problem->ci >= from && split ? order_split(problem) : VX_CONV_ORDER_CHAIN;
 }
 
 bool vx_conv_exact(const struct vx_conv_problem *problem,

@@ -236,16 +236,23 @@ START_TEST(test_orders_at_their_channels)
         i32 kernel[3], ci;
         enum vx_conv_order order;
         i32 groups; /* of a split */
+        enum vx_number type;
     } cases[] = {
-        {{3, 3, 3}, 496, VX_CONV_ORDER_CHAIN, 3},
-        {{3, 3, 3}, 512, VX_CONV_ORDER_PLANES, 3},
-        {{3, 3, 3}, 1008, VX_CONV_ORDER_PLANES, 3},
-        {{3, 3, 3}, 1024, VX_CONV_ORDER_COLUMNS, 9},
-        {{1, 3, 3}, 512, VX_CONV_ORDER_CHAIN, 1},
-        {{1, 3, 3}, 1024, VX_CONV_ORDER_COLUMNS, 3},
-        {{1, 1, 3}, 1024, VX_CONV_ORDER_CHAIN, 1},
-        {{5, 1, 1}, 1024, VX_CONV_ORDER_COLUMNS, 5},
-        {{1, 1, 1}, 2048, VX_CONV_ORDER_CHAIN, 1},
+        {{3, 3, 3}, 512, VX_CONV_ORDER_CHAIN, 3, VX_NUMBER_F16},
+        {{3, 3, 3}, 1008, VX_CONV_ORDER_CHAIN, 3, VX_NUMBER_F16},
+        {{3, 3, 3}, 1008, VX_CONV_ORDER_CHAIN, 3, VX_NUMBER_BF16},
+        {{3, 3, 3}, 1008, VX_CONV_ORDER_CHAIN, 3, VX_NUMBER_E4M3},
+        {{3, 3, 3}, 1024, VX_CONV_ORDER_PLANES, 3, VX_NUMBER_E4M3},
+        {{3, 3, 3}, 496, VX_CONV_ORDER_CHAIN, 3, VX_NUMBER_F32},
+        {{3, 3, 3}, 512, VX_CONV_ORDER_PLANES, 3, VX_NUMBER_F32},
+        {{3, 3, 3}, 1008, VX_CONV_ORDER_PLANES, 3, VX_NUMBER_TF32},
+        {{3, 3, 3}, 1024, VX_CONV_ORDER_COLUMNS, 9, VX_NUMBER_TF32},
+        {{3, 3, 3}, 1024, VX_CONV_ORDER_COLUMNS, 9, VX_NUMBER_F16},
+        {{1, 3, 3}, 512, VX_CONV_ORDER_CHAIN, 1, VX_NUMBER_F16},
+        {{1, 3, 3}, 1024, VX_CONV_ORDER_COLUMNS, 3, VX_NUMBER_F16},
+        {{1, 1, 3}, 1024, VX_CONV_ORDER_CHAIN, 1, VX_NUMBER_F16},
+        {{5, 1, 1}, 1024, VX_CONV_ORDER_COLUMNS, 5, VX_NUMBER_F16},
+        {{1, 1, 1}, 2048, VX_CONV_ORDER_CHAIN, 1, VX_NUMBER_F16},
     };
     const i32 *kernel = cases[_i].kernel;
     const struct vx_conv_problem problem = {.n = 1000,
@@ -253,7 +260,7 @@ START_TEST(test_orders_at_their_channels)
                                             .v = kernel[0] * kernel[1] * kernel[2],
                                             .ci = cases[_i].ci,
                                             .co = 64,
-                                            .type = VX_NUMBER_F16};
+                                            .type = cases[_i].type};
     const bool chain = cases[_i].order == VX_CONV_ORDER_CHAIN;
     ck_assert_int_eq(vx_conv_order_of(&problem), cases[_i].order);
     for (i32 a = VX_CONV_AUTO + 1; a < VX_CONV_ALGORITHMS_COUNT; a++) {
@@ -278,7 +285,7 @@ int main(void)
     TCase *tests = tcase_create("gpu_conv");
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_explicit_in_panels, 0, RESIDUALS);
-    tcase_add_loop_test(tests, test_orders_at_their_channels, 0, 9);
+    tcase_add_loop_test(tests, test_orders_at_their_channels, 0, 15);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
