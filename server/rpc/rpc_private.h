@@ -47,6 +47,7 @@
 
 #include "engine/base/process/check.h"
 #include "server/call/call_tensors.h"
+#include "server/call/call_turns.h"
 #include "server/govern/rpc_govern.h"
 #include "server/rpc/rpc.h"
 
@@ -164,6 +165,9 @@ struct vx_rpc_queue {
     pthread_t thread;
     bool running;
     i32 owed[VX_METHODS_COUNT + 1]; /* (lock) calls to arm when records return */
+    struct vx_call_turns turns;     /* streams whose message is here */
+    i32 messages_left;              /* of them, until connections are read */
+    u32 looks, events;              /* since the last one: rpc.c */
     /* Used by the queue's thread only. */
     struct vx_span *spans;
     void *scratch_block;
@@ -476,6 +480,9 @@ void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
 /* rpc_stream.c: the record is a parent, unless the comment names a child. */
 /* Starts to read messages. */
 void vx_rpc_stream_start(struct vx_rpc_record *parent);
+/* Handles a message of one stream of the queue, those of each connection in turn; does
+ * nothing when no message waits.  Thread: the queue's. */
+void vx_rpc_stream_turn(struct vx_rpc_queue *queue);
 /* The parent was waiting for a child and gets this one. */
 void vx_rpc_stream_wake(struct vx_rpc_record *parent, struct vx_rpc_record *child);
 /* RECV_CLOSE_ON_SERVER has completed; the caller keeps the tag's reference. */
