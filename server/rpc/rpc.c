@@ -20,17 +20,6 @@
 #define PIECE_BYTES_MIN 1024
 /* With a small message_bytes_max there are slow connections, too. */
 #define PIECES_MIN 65536
-/* gRPC reads connections only when a queue is empty, and messages that it has read already
- * would keep the queue from that: a stream's next one is there as soon as it is asked for.
- * So a message of a stream is handled when the queue has nothing else, and after so many
- * messages connections are read.  The queue is asked once more for that: the first time
- * gRPC only notes that there were events. */
-#define MESSAGES_PER_READ 16
-#define LOOKS_PER_MESSAGE 1
-#define LOOKS_PER_READ    2
-/* Streams go on while others always bring events.  More than a message causes (the next
- * one, an answer that is sent, a child that another stream gets): the queue runs empty. */
-#define EVENTS_PER_MESSAGE 8
 /* How long vx_rpc_close lets answers go out before it cancels all calls. */
 #define CLOSE_FLUSH_NS (200 * VX_NS_PER_MS)
 /* How often vx_rpc_close checks whether it is time to cancel. */
@@ -132,44 +121,23 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
     return status;
 }
 
-static bool queue_owes_message(const struct vx_rpc_queue *queue)
-{
-    u32 looks = queue->messages_left ? LOOKS_PER_MESSAGE : LOOKS_PER_READ;
-    return queue->looks >= looks || queue->events >= EVENTS_PER_MESSAGE;
-}
-
-static void queue_message(struct vx_rpc_queue *queue)
-{
-    if (!queue->messages_left) queue->messages_left = MESSAGES_PER_READ;
-    queue->messages_left--;
-    queue->looks = queue->events = 0;
-    vx_rpc_stream_turn(queue);
-}
-
-static void queue_event(struct vx_rpc_queue *queue, const grpc_event *event)
-{
-    struct vx_rpc_tag *tag = event->tag;
-    VX_RPC_TAG_TAKE(tag);
-    queue->looks = 0;
-    queue->events++;
-    tag->on(tag->context, event->success);
-}
-
 /* Handles one event, or a message of one stream; false when the queue has shut down and
  * is empty. */
 static bool queue_turn(struct vx_rpc_queue *queue, gpr_timespec until)
 {
-    bool waits = queue->turns.first != NULL;
-    if (waits && queue_owes_message(queue)) {
-        queue_message(queue);
+    struct vx_call *stream = vx_rpc_turn_take(&queue->turn);
+    if (stream) {
+        vx_rpc_stream_hear(stream);
         return true;
     }
-    if (waits) until = gpr_inf_past(GPR_CLOCK_MONOTONIC);
+    if (queue->turn.streams.first) until = gpr_inf_past(GPR_CLOCK_MONOTONIC);
     grpc_event event = grpc_completion_queue_next(queue->cq, until, NULL);
-    if (event.type == GRPC_OP_COMPLETE)
-        queue_event(queue, &event);
-    else
-        queue->looks++;
+    vx_rpc_turn_asked(&queue->turn, event.type == GRPC_OP_COMPLETE);
+    if (event.type == GRPC_OP_COMPLETE) {
+        struct vx_rpc_tag *tag = event.tag;
+        VX_RPC_TAG_TAKE(tag);
+        tag->on(tag->context, event.success);
+    }
     return event.type != GRPC_QUEUE_SHUTDOWN;
 }
 

@@ -229,7 +229,7 @@ static void stream_read_end(struct vx_rpc_record *parent)
 /* Its message is here, and maybe the child for it.  Keeps the tag's reference. */
 static void turn_await(struct vx_rpc_record *parent)
 {
-    vx_call_turns_add(&parent->rpc->queues[parent->queue].turns, &parent->call);
+    vx_call_turns_add(&parent->rpc->queues[parent->queue].turn.streams, &parent->call);
 }
 
 static void on_message(void *context, bool ok)
@@ -249,10 +249,8 @@ static void on_woken(void *context, bool ok)
     turn_await(context);
 }
 
-void vx_rpc_stream_turn(struct vx_rpc_queue *queue)
+void vx_rpc_stream_hear(struct vx_call *call)
 {
-    struct vx_call *call = vx_call_turns_take(&queue->turns);
-    if (!call) return;
     struct vx_rpc_record *parent = vx_rpc_record_of(call), *child = parent->stream.woken;
     parent->stream.woken = NULL;
     if (!child) child = vx_rpc_child_take(parent);

@@ -5,6 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "server/rpc/rpc_turn.h"
 #include "tests/support/wait.h"
 #include "tests/unit/server/rpc/rpc_raw.h"
 
@@ -21,7 +22,7 @@
 #define MANY    200
 #define STREAMS 4
 /* More messages than a thread handles before it reads connections (MESSAGES_PER_READ in
- * rpc.c), for the few times that it does so before it comes to the one that waits. */
+ * rpc_turn.c), for the few times that it does so before it comes to the one that waits. */
 #define FEW 50
 
 static atomic_int refused, refused_of_one, refused_before_last;
@@ -138,12 +139,57 @@ START_TEST(connections_take_turns_and_not_their_streams)
 }
 END_TEST
 
+/* ------- the rule by itself ------- */
+
+/* How often the queue is asked before a message is handled. */
+static i32 asked(struct vx_rpc_turn *turn, bool event)
+{
+    i32 count = 0;
+    for (struct vx_call *call = vx_rpc_turn_take(turn); !call; count++) {
+        vx_rpc_turn_asked(turn, event);
+        call = vx_rpc_turn_take(turn);
+        ck_assert_int_lt(count, 100);
+    }
+    return count;
+}
+
+START_TEST(connections_are_read_between_messages)
+{
+    struct vx_call call = {0};
+    struct vx_rpc_turn turn = {0};
+    i32 reads = 0;
+    ck_assert_ptr_null(vx_rpc_turn_take(&turn));
+    for (i32 i = 0; i < 2 * FEW; i++) {
+        vx_call_turns_add(&turn.streams, &call);
+        i32 count = asked(&turn, false);
+        ck_assert_int_ge(count, 1); /* other events come first */
+        reads += count > 1;
+    }
+    ck_assert_int_gt(reads, 2);
+    ck_assert_int_lt(reads, FEW);
+}
+END_TEST
+
+/* A message causes three events: fewer, or others never get to be read. */
+START_TEST(streams_go_on_beside_events_without_end)
+{
+    struct vx_call call = {0};
+    struct vx_rpc_turn turn = {0};
+    for (i32 i = 0; i < 2 * FEW; i++) {
+        vx_call_turns_add(&turn.streams, &call);
+        ck_assert_int_gt(asked(&turn, true), 3);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_turns");
     TCase *tests = tcase_create("rpc_turns");
     tcase_add_test(tests, a_stream_of_requests_lets_others_be_read);
     tcase_add_test(tests, connections_take_turns_and_not_their_streams);
+    tcase_add_test(tests, connections_are_read_between_messages);
+    tcase_add_test(tests, streams_go_on_beside_events_without_end);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
