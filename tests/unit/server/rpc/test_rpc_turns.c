@@ -170,15 +170,18 @@ START_TEST(connections_are_read_between_messages)
 }
 END_TEST
 
-/* A message causes three events: fewer, or others never get to be read. */
+/* A message causes three events at most.  More are handled for each, or others would never
+ * be read. */
 START_TEST(streams_go_on_beside_events_without_end)
 {
     struct vx_call call = {0};
     struct vx_rpc_turn turn = {0};
-    for (i32 i = 0; i < 2 * FEW; i++) {
+    i32 events = 0, messages = 4 * FEW;
+    for (i32 i = 0; i < messages; i++) {
         vx_call_turns_add(&turn.streams, &call);
-        ck_assert_int_gt(asked(&turn, true), 3);
+        events += asked(&turn, true);
     }
+    ck_assert_int_gt(events, 3 * messages);
 }
 END_TEST
 
