@@ -66,7 +66,7 @@ struct vx_call {
     bool answered;            /* the loop has given the call back to rpc */
     bool is_gone;             /* the peer left while the call waited or ran */
     bool geometry_unknown;    /* its coords_ref was not known */
-    struct vx_call_turn turn; /* control methods: while it waits to be answered */
+    struct vx_call_turn turn; /* of a control method; of a stream, only rpc uses it */
     struct vx_job job;
     struct vx_admitted admitted; /* ModelInfer: what to run, as vx_admit says */
     struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */

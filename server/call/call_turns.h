@@ -1,4 +1,4 @@
-/* call_turns - calls that wait to be answered, one of each connection in turn.
+/* call_turns - calls that wait to be answered or heard, one of each connection in turn.
  *
  * A connection that sends many calls at once delays its own calls and no others'.
  *
@@ -6,7 +6,7 @@
  *   while ((call = vx_call_turns_take(&turns))) ...
  *
  * Owner    the caller owns the calls; a call is in one such list at most.
- * Thread   loop.
+ * Thread   one at a time.
  * Limits   none; adding takes a step for each connection that has calls in the list.
  * Fails    never.
  *

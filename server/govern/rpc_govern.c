@@ -200,6 +200,17 @@ static void walk(struct vx_h2_meter *meter, meter_step step, const struct msghdr
     }
 }
 
+/* Its message is whole, or it has begun another one: the next one may lie there. */
+static void beyond_pass(struct vx_rpc_govern *govern, u64 finished_before)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    if (governor->beyond != govern) return;
+    if (govern->meter.finished == finished_before && govern->meter.unfinished == 1)
+        return;
+    governor->beyond = NULL;
+    ring(governor);
+}
+
 /* Accounts for changes in the bytes of unfinished messages. */
 static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter *before)
 {
@@ -210,6 +221,7 @@ static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter 
     if (before->held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
     if (meter->held < before->held) ring(governor);
     owner_pass(govern, before->finished);
+    beyond_pass(govern, before->finished);
 }
 
 static void count_fresh(const struct vx_rpc_govern *govern, i32 more)
@@ -465,6 +477,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->bytes += govern->meter.bytes;
     if (!govern->meter.calls) count_fresh(govern, -1);
     if (governor->owner == govern) governor->owner = NULL;
+    if (governor->beyond == govern) governor->beyond = NULL;
     ring(governor);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return govern->cut;

@@ -13,10 +13,10 @@
  *            Given back with time, and with each answer because it causes such frames.
  *   bytes    of unfinished messages, of all connections together.  The room for them is
  *            receive_bytes_max less what connections and calls weigh.  When it is full,
- *            one connection at a time, the owner, reads beyond it, so that a message
- *            ends: the one with the fewest bytes to come, for as long as it brings
- *            something.  A connection that holds no more than its small part is never
- *            held up.
+ *            one message lies beyond it until it is whole, so that one ends: the one with
+ *            the fewest bytes to come.  The other connections take turns as the owner, for
+ *            as long as they bring something; all owners together may add a quarter.  A
+ *            connection that holds no more than its small part is never held up.
  *
  * The bytes that we send are examined for resets (sendmsg): a call that we end costs
  * nothing more.

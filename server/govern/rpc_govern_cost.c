@@ -142,12 +142,18 @@ static i64 room_of(const struct vx_rpc_governor *governor)
     return clamp(most - weight, most / ROOM_PART, most);
 }
 
-/* The small parts of all connections may lie beyond the room, and the owner may add as
- * much again. */
+/* Without the message that lies beyond the room. */
+static i64 held_in_room(const struct vx_rpc_governor *governor)
+{
+    return governor->held - (governor->beyond ? governor->beyond->meter.held : 0);
+}
+
+/* The small parts of all connections may lie beyond the room, and owners may add as much
+ * again. */
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
 {
-    i64 beyond = 2 * governor->receive_bytes_max / ROOM_PART;
-    return room_of(governor) + beyond - governor->held;
+    i64 more = 2 * governor->receive_bytes_max / ROOM_PART;
+    return room_of(governor) + more - held_in_room(governor);
 }
 
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
@@ -157,15 +163,15 @@ i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
     return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
 }
 
-/* How many bytes it may add to what is held.  An owner with one message has no limit: the
- * message itself ends.  An owner with several has one: one message could end and the
- * others not. */
+/* How many bytes it may add to what is held.  The one message beyond the room has no
+ * limit: it ends itself.  What owners add stays when their turn is over, so it has one:
+ * forty clients that brought a little in each turn made 400 MB of it. */
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i64 small = vx_rpc_govern_small(govern) - govern->meter.held;
-    i64 room = room_of(governor) - governor->held;
-    if (governor->owner == govern && govern->meter.unfinished <= 1) return INT64_MAX;
+    i64 room = room_of(governor) - held_in_room(governor);
+    if (governor->beyond == govern) return INT64_MAX;
     if (governor->owner == govern) room = vx_rpc_govern_room_owner(governor);
     return small > room ? small : room;
 }

@@ -42,13 +42,16 @@ struct vx_rpc_governor {
     i64 going;  /* the part of `held` of connections that ended since the last check */
     i64 unseen; /* of all connections */
     u64 bytes, calls;            /* vx_rpc_governor_total */
-    struct vx_rpc_govern *owner; /* may read beyond the room */
+    struct vx_rpc_govern *owner; /* may read a quarter beyond the room */
     i64 owner_ns;                /* when its turn began */
-    i64 freed_ns;                /* when much of `held` was last freed */
-    i64 look_ns, turn_ns;        /* when each was last */
-    i32 active;                  /* connections with calls in flight */
-    i32 holders;                 /* connections that hold bytes of unfinished messages */
-    i32 takers;                  /* connections that have bytes of the arena */
+    /* Its one message lies beyond the room and has no limit, until it is whole. */
+    struct vx_rpc_govern *beyond;
+    i32 beyond_slow;      /* checks in a row */
+    i64 freed_ns;         /* when much of `held` was last freed */
+    i64 look_ns, turn_ns; /* when each was last */
+    i32 active;           /* connections with calls in flight */
+    i32 holders;          /* connections that hold bytes of unfinished messages */
+    i32 takers;           /* connections that have bytes of the arena */
     u64 tensors, arena_bytes;
     bool stopping;                 /* vx_rpc_governor_stop */
     i32 leaving;                   /* connections that have a leaving_ns */
@@ -90,7 +93,7 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
 /* How much it may hold, however little room is left. */
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern);
-/* How much an owner with several messages may add. */
+/* How much an owner may add. */
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How many bytes to read at most, when it need not wait. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);

@@ -14,6 +14,9 @@
  * or is closed after so many checks. */
 #define STILL_BYTES (128 << 10)
 #define STILL_LOOKS 6
+/* While nothing else may go on, the message beyond the room has so many checks left at the
+ * rate at which it comes: 10 s. */
+#define BEYOND_LOOKS 20
 /* A connection that brings less from check to check has no claim to its place. */
 #define SLOW_BYTES (8 << 10)
 /* All room is taken, and no larger message has ended for so long. */
@@ -87,6 +90,19 @@ static void owner_set(struct vx_rpc_governor *governor, struct vx_rpc_govern *ow
     vx_rpc_govern_wake(owner);
 }
 
+/* The first message for which there is no room lies beyond it, and leaves its bytes to the
+ * others; turns are for the quarter that owners may add. */
+static void turn_give(struct vx_rpc_governor *governor, struct vx_rpc_govern *next,
+                      i64 now_ns)
+{
+    if (!governor->beyond && next->meter.unfinished == 1) {
+        governor->beyond = next;
+        vx_rpc_govern_wake(next);
+    } else if (vx_rpc_govern_room_owner(governor) > 0) {
+        owner_set(governor, next, now_ns);
+    }
+}
+
 static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
 {
     owner_check(governor, now_ns);
@@ -107,7 +123,7 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
             next = one;
     }
     if (!next || governor->going) return next_ns;
-    if (!governor->owner) owner_set(governor, next, now_ns);
+    if (!governor->owner) turn_give(governor, next, now_ns);
     return now_ns + OWNER_NS < next_ns ? now_ns + OWNER_NS : next_ns;
 }
 
@@ -123,7 +139,8 @@ static bool waits_for_room(const struct vx_rpc_governor *governor)
 static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *most = NULL;
-    if (governor->owner || now_ns - governor->freed_ns < STUCK_NS) return;
+    if (governor->owner || governor->beyond) return;
+    if (now_ns - governor->freed_ns < STUCK_NS) return;
     if (vx_rpc_govern_room_owner(governor) > 0) return;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
         if (one->still) return; /* one without progress is closed first */
@@ -132,6 +149,21 @@ static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
     }
     if (most) vx_rpc_govern_close(most, VX_RPC_CUT_UNFINISHED);
     governor->freed_ns = now_ns;
+}
+
+/* Everything is used, and what lies beyond it takes so long that others do not get its
+ * place: it is closed.  Its rate in the last interval is all that is known of it. */
+static void look_beyond(struct vx_rpc_governor *governor, bool room_wanted, i64 now_ns)
+{
+    struct vx_rpc_govern *beyond = governor->beyond;
+    bool stuck = beyond && room_wanted && now_ns - governor->freed_ns >= STUCK_NS &&
+                 vx_rpc_govern_room_owner(governor) <= 0;
+    i64 brought = beyond ? (i64)(beyond->meter.bytes - beyond->bytes_seen) : 0;
+    bool slow = stuck && rest_of(beyond) > BEYOND_LOOKS * brought;
+    governor->beyond_slow = slow ? governor->beyond_slow + 1 : 0;
+    if (governor->beyond_slow < STILL_LOOKS) return;
+    vx_rpc_govern_close(beyond, VX_RPC_CUT_STILL);
+    governor->beyond_slow = 0;
 }
 
 static bool is_unread(const struct vx_rpc_govern *govern)
@@ -186,6 +218,7 @@ static void look(struct vx_rpc_governor *governor, i64 now_ns)
     governor->look_ns = now_ns;
     governor->held -= governor->going;
     governor->going = 0;
+    look_beyond(governor, room_wanted, now_ns);
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
         look_at(one, room_wanted, now_ns);
     if (!room_wanted) governor->freed_ns = now_ns;

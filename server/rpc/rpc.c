@@ -121,10 +121,18 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
     return status;
 }
 
-/* Handles one event; false when the queue has shut down and is empty. */
+/* Handles one event, or a message of one stream; false when the queue has shut down and
+ * is empty. */
 static bool queue_turn(struct vx_rpc_queue *queue, gpr_timespec until)
 {
+    struct vx_call *stream = vx_rpc_turn_take(&queue->turn);
+    if (stream) {
+        vx_rpc_stream_hear(stream);
+        return true;
+    }
+    if (queue->turn.streams.first) until = gpr_inf_past(GPR_CLOCK_MONOTONIC);
     grpc_event event = grpc_completion_queue_next(queue->cq, until, NULL);
+    vx_rpc_turn_asked(&queue->turn, event.type == GRPC_OP_COMPLETE);
     if (event.type == GRPC_OP_COMPLETE) {
         struct vx_rpc_tag *tag = event.tag;
         VX_RPC_TAG_TAKE(tag);

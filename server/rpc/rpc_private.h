@@ -6,16 +6,7 @@
  * When the pool is empty, a call cannot be armed until a record returns; until then gRPC
  * queues new calls.
  *
- *   rpc.c          open, threads, arming, stop, close
- *   rpc_listen.c   the addresses and the channel's settings
- *   rpc_accept.c   connections: who is at the other end, and when they end
- *   rpc_window.c   the descriptor numbers by which gRPC names connections
- *   rpc_govern.c   what each connection may cost; rpc_intercept.c, h2_meter.c
- *   rpc_cut.c      counts and logs the connections that we closed; rpc_memory.c, gRPC's heap
- *   rpc_pool.c     records, lent slots; rpc_share.c, what connections share
- *   rpc_call.c     from arrival to the loop; rpc_metadata.c, what its headers ask for
- *   rpc_reply.c    from the loop to the wire; rpc_send.c, threads that write to sockets
- *   rpc_stream.c   a stream's queue of requests; rpc_slow.c, clients that are too slow
+ * README.md lists the files.
  *
  * Life of a record, by `owner`:
  *   POOL     -> RPC       vx_rpc_call_arm         given to gRPC to fill
@@ -49,6 +40,7 @@
 #include "server/call/call_tensors.h"
 #include "server/govern/rpc_govern.h"
 #include "server/rpc/rpc.h"
+#include "server/rpc/rpc_turn.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
@@ -165,6 +157,7 @@ struct vx_rpc_queue {
     bool running;
     i32 owed[VX_METHODS_COUNT + 1]; /* (lock) calls to arm when records return */
     /* Used by the queue's thread only. */
+    struct vx_rpc_turn turn;
     struct vx_span *spans;
     void *scratch_block;
     struct vx_arena scratch;
@@ -476,6 +469,8 @@ void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
 /* rpc_stream.c: the record is a parent, unless the comment names a child. */
 /* Starts to read messages. */
 void vx_rpc_stream_start(struct vx_rpc_record *parent);
+/* Handles the message that has come, or has its child now.  Thread: the queue's. */
+void vx_rpc_stream_hear(struct vx_call *call);
 /* The parent was waiting for a child and gets this one. */
 void vx_rpc_stream_wake(struct vx_rpc_record *parent, struct vx_rpc_record *child);
 /* RECV_CLOSE_ON_SERVER has completed; the caller keeps the tag's reference. */

@@ -226,24 +226,36 @@ static void stream_read_end(struct vx_rpc_record *parent)
     stream_step(parent);
 }
 
+/* Its message is here, and maybe the child for it.  Keeps the tag's reference. */
+static void turn_await(struct vx_rpc_record *parent)
+{
+    vx_call_turns_add(&parent->rpc->queues[parent->queue].turn.streams, &parent->call);
+}
+
 static void on_message(void *context, bool ok)
 {
     struct vx_rpc_record *parent = context;
-    if (!ok || !parent->payload || parent->cancelled) {
-        stream_read_end(parent);
-    } else {
-        struct vx_rpc_record *child = vx_rpc_child_take(parent);
-        if (!child) return; /* the queue of waiting streams has the reference */
-        stream_take_request(parent, child);
+    if (ok && parent->payload && !parent->cancelled) {
+        turn_await(parent);
+        return;
     }
+    stream_read_end(parent);
     vx_rpc_record_unref(parent);
 }
 
 static void on_woken(void *context, bool ok)
 {
-    struct vx_rpc_record *parent = context;
     (void)ok;
-    stream_take_request(parent, parent->stream.woken);
+    turn_await(context);
+}
+
+void vx_rpc_stream_hear(struct vx_call *call)
+{
+    struct vx_rpc_record *parent = vx_rpc_record_of(call), *child = parent->stream.woken;
+    parent->stream.woken = NULL;
+    if (!child) child = vx_rpc_child_take(parent);
+    if (!child) return; /* the queue of waiting streams has the reference */
+    stream_take_request(parent, child);
     vx_rpc_record_unref(parent);
 }
 

@@ -5,7 +5,7 @@ vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 145
 vx_e2e_test(NAME hostile_endings FILE tests/hostile/test_endings.py SECONDS 20
   LABELS hostile ONLY SERIAL)
 # What CI has no time for.
-vx_e2e_test(NAME hostile_floods_rest FILE tests/hostile/test_floods.py SECONDS 80
+vx_e2e_test(NAME hostile_floods_rest FILE tests/hostile/test_floods.py SECONDS 86
   LABELS hostile slow ONLY SERIAL ENVIRONMENT "VX_HOSTILE=rest")
 vx_e2e_test(NAME hostile_good_clients FILE tests/hostile/test_good_clients.py SECONDS 160
   LABELS hostile slow ONLY SERIAL)

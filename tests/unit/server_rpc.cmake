@@ -7,11 +7,11 @@ if(VX_SERVER)
   # Under TSan its floods take minutes: `long`.
   vx_unit_test(NAME test_rpc_govern LIBS server LABELS long
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c)
-  foreach(name test_rpc_farewell test_rpc_leaving)
+  foreach(name test_rpc_farewell test_rpc_leaving test_rpc_turns)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()
-  foreach(name test_rpc_governor test_rpc_governor_calls test_rpc_share)
+  foreach(name test_rpc_governor test_rpc_governor_calls test_rpc_governor_crawl test_rpc_share)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()

@@ -61,13 +61,23 @@ void rig_hold_time(i32 i)
     vx_rpc_governor_row(rig_governor, i)->filled_ns = vx_clock_ns() + RIG_HELD_NS;
 }
 
+void rig_end(i32 i)
+{
+    vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, i));
+    close(rig_ours[i]);
+    close(rig_theirs[i]);
+    rig_ours[i] = -1;
+}
+
+bool rig_has_ended(i32 i)
+{
+    return rig_ours[i] < 0;
+}
+
 void rig_close(void)
 {
-    for (i32 i = 0; i < rig_count; i++) {
-        vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, i));
-        close(rig_ours[i]);
-        close(rig_theirs[i]);
-    }
+    for (i32 i = 0; i < rig_count; i++)
+        if (!rig_has_ended(i)) rig_end(i);
     vx_rpc_governor_close(&rig_governor);
 }
 

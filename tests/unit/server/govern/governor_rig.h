@@ -28,6 +28,9 @@ i32 rig_connect_from(u16 origin);
 void rig_hold_time(i32 i);
 struct vx_rpc_place rig_place(i32 i);
 bool rig_is_closed(i32 i);
+/* Ends it, as the accept thread does with one that is closed.  Its number stays. */
+void rig_end(i32 i);
+bool rig_has_ended(i32 i);
 /* Reads as gRPC does, until nothing is left or nothing may be read now. */
 void rig_read_all(i32 i);
 /* Bytes that were written and not yet read. */

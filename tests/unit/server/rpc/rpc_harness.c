@@ -210,7 +210,7 @@ static void loop_open(struct rpc_server *server)
         .addresses = server->options.address ? server->options.address : "127.0.0.1:0",
         .connections_max =
             server->options.connections_max ? server->options.connections_max : 1024,
-        .threads = 2,
+        .threads = server->options.threads ? server->options.threads : 2,
         .calls_max = server->options.calls_max ? server->options.calls_max : 64,
         .receive_bytes_max = server->options.receive_bytes_max
                                  ? server->options.receive_bytes_max
@@ -225,6 +225,7 @@ static void loop_open(struct rpc_server *server)
         .arrivals = &server->arrivals,
         .gone = &server->gone,
         .on_ended = on_ended,
+        .on_refused = server->options.on_refused,
         .on_disconnected = server->options.on_disconnected,
         .context = server,
     };

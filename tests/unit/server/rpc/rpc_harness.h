@@ -37,10 +37,12 @@ struct rpc_server;
 
 struct rpc_server_options {
     const char *address; /* NULL: 127.0.0.1, any port */
+    i32 threads;         /* 0: two */
     i32 calls_max, streams_max, connections_max;
     i64 message_bytes_max, receive_bytes_max;
     i64 receive_ns_max, send_ns_max;
     void (*on_disconnected)(void *server, u64 connection); /* any thread */
+    void (*on_refused)(void *server, const struct vx_rpc_refusal *refusal); /* the same */
     /* Called on the loop instead of the echo; NULL echoes every call. */
     void (*on_call)(struct rpc_server *server, struct vx_call *call);
     void (*on_gone)(struct rpc_server *server, struct vx_call *call);
