@@ -24,7 +24,7 @@
 #define E4M3_TERMS 32
 /* The tiles of layers with so few columns do not stream. */
 #define STREAM_COLUMNS 32
-#define COPY_BYTES     16 /* that a stream counts its features in */
+#define COPY_BYTES     16 /* that a stream counts its tensors in */
 
 const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm)
 {
@@ -130,21 +130,32 @@ static i32 stride_or(i32 stride, i32 channels)
     return stride ? stride : channels;
 }
 
+/* A stream counts the bytes of each tensor in 31 bits of COPY_BYTES. */
+static bool stream_counts(i64 rows, i32 stride, i32 element_bytes)
+{
+    return rows * ((i64)stride * element_bytes / COPY_BYTES) <= INT32_MAX;
+}
+
+static bool stream_suits(const struct vx_conv_problem *problem)
+{
+    const struct vx_conv_strides *strides = &problem->strides;
+    const i32 bytes = (i32)vx_number_bytes(problem->type);
+    /* Rows that were rounded lie side by side. */
+    const i32 in = rounds(problem) ? problem->ci : stride_or(strides->in, problem->ci);
+    if (problem->type == VX_NUMBER_E4M3 && problem->ci % E4M3_TERMS) return false;
+    return stream_counts(rows_in(problem), in, vx_number_factor_bytes(problem->type)) &&
+           stream_counts(problem->n, stride_or(strides->out, problem->co), bytes) &&
+           stream_counts(problem->n, stride_or(strides->residual, problem->co), bytes);
+}
+
 static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_tile *tile)
 {
     i64 blocks = (problem->n + tile->values[TILE_ROWS] - 1) / tile->values[TILE_ROWS];
     blocks *= (problem->co + tile->values[TILE_COLUMNS] - 1) / tile->values[TILE_COLUMNS];
-    /* A stream ends with fewer channels, and counts 16 bytes of features in 31 bits. */
-    if (tile_streams(tile)) {
-        /* Rows that were rounded lie side by side. */
-        const i64 stride =
-            rounds(problem) ? problem->ci : stride_or(problem->strides.in, problem->ci);
-        const i64 copies = stride * vx_number_factor_bytes(problem->type) / COPY_BYTES;
-        if (rows_in(problem) * copies > INT32_MAX) return false;
-        if (problem->type == VX_NUMBER_E4M3 && problem->ci % E4M3_TERMS) return false;
-    } else if (problem->ci % tile->values[TILE_CHANNELS]) {
+    /* A stream may end with fewer channels. */
+    if (tile_streams(tile) ? !stream_suits(problem)
+                           : problem->ci % tile->values[TILE_CHANNELS] != 0)
         return false;
-    }
     /* At least half of the columns of so wide a tile would be zeros. */
     if (tile->values[TILE_COLUMNS] >= 2 * problem->co) return false;
     return blocks * problem->v < INT32_MAX;

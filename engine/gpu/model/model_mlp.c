@@ -88,12 +88,25 @@ static bool in_place(const struct vx_gpu_forward *forward, i32 launch, i32 count
     return from + rows * from_row <= to || to + rows * to_row <= from;
 }
 
+/* It counts the bytes of what it writes and adds in 31 bits of 16, as a stream does. */
+static bool counts(const struct vx_gpu_forward *forward, i32 launch)
+{
+    const struct vx_launch *last = &forward->choices->plan->launches[launch];
+    const i64 rows = forward->places->rows[last->set];
+    i32 stride = vx_gpu_stride(forward, last->output);
+    for (i32 k = 0; k < last->node->inputs_count; k++)
+        if (vx_gpu_stride(forward, last->inputs[k]) > stride)
+            stride = vx_gpu_stride(forward, last->inputs[k]);
+    return rows * (stride / 8) <= INT32_MAX;
+}
+
 i32 vx_gpu_mlp_count(const struct vx_gpu_forward *forward, i32 launch)
 {
     const i32 count = forward->choices->runs[launch];
     const i32 set = forward->choices->plan->launches[launch].set;
     if (count == 1 || forward->places->rows[set] < ROWS_MIN) return 1;
-    return in_place(forward, launch, count) ? count : 1;
+    return in_place(forward, launch, count) && counts(forward, launch + count - 1) ? count
+                                                                                   : 1;
 }
 
 bool vx_gpu_mlp_wanted(const struct vx_gpu_choices *choices, i32 launch,

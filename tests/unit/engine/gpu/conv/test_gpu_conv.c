@@ -279,6 +279,36 @@ START_TEST(test_orders_at_their_channels)
 }
 END_TEST
 
+/* Whether some tile that streams fits: the kernel's arithmetic of addresses ends there. */
+static bool some_stream_fits(const struct vx_conv_problem *problem)
+{
+    const struct vx_caps hopper = {.arch = 90, .processors = 132, .shared_block = 232448};
+    const struct vx_kernel_spec *spec = vx_conv_spec(VX_CONV_MASKED);
+    for (i32 t = 0; t < spec->tiles_count; t++) {
+        const struct vx_conv_choice choice = {VX_CONV_MASKED, t};
+        if (vx_conv_tiled(&choice) && vx_conv_fits(problem, &choice, &hopper))
+            return true;
+    }
+    return false;
+}
+
+START_TEST(test_streams_count_in_31_bits)
+{
+    struct vx_conv_problem problem = {
+        .kernel = {3, 3, 3}, .v = 27, .ci = 64, .co = 64, .type = VX_NUMBER_F16};
+    problem.n = 16 << 20; /* 16 bytes: 8 of a row of 64 channels, 128 of one of 1024 */
+    ck_assert(some_stream_fits(&problem));
+    problem.strides = (struct vx_conv_strides){.in = 1024};
+    ck_assert(!some_stream_fits(&problem));
+    problem.strides = (struct vx_conv_strides){.out = 1024};
+    ck_assert(!some_stream_fits(&problem));
+    problem.strides = (struct vx_conv_strides){.residual = 1024};
+    ck_assert(!some_stream_fits(&problem));
+    problem.n--;
+    ck_assert(some_stream_fits(&problem));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_conv");
@@ -286,6 +316,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_explicit_in_panels, 0, RESIDUALS);
     tcase_add_loop_test(tests, test_orders_at_their_channels, 0, 15);
+    tcase_add_test(tests, test_streams_count_in_31_bits);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
