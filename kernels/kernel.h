@@ -60,6 +60,8 @@ struct vx_kernel_spec {
     int32_t tiles_count;         /* >= 1 */
     uint32_t types; /* bits 1 << enum vx_number: one binary each; 0 = one without type */
     bool may_spill; /* false: CI fails when a compiler spills registers */
+    /* false: CI fails when a commit of wgmma stands behind a branch */
+    bool may_commit_apart;
     size_t args_bytes;
     int32_t (*threads)(const struct vx_tile *tile); /* of one block */
     /* Dynamic shared memory of one block in bytes; NULL = none. */
