@@ -45,7 +45,7 @@ void vx_gpu_rig_compare(const struct vx_rig_request *request,
 
 /* Layers of 1, 3, 7, 20 and 33 channels: multiples of no common number. */
 extern const char *const vx_gpu_rig_odd;
-/* So many input channels that sums are split by planes, and by columns. */
+/* So many input channels that sums are split by planes, of 32 bits, and by columns. */
 extern const char *const vx_gpu_rig_wide;
 
 #endif

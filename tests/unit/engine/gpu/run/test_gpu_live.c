@@ -50,7 +50,7 @@ static const struct {
     {LINEAR, "2", 16, 8, 16, "fp16"},
     {LINEAR, "[2,2,1]", 16, 4, 32, "fp32"},
     /* sums split by planes of offsets, and by columns */
-    {CONV, "[1,1,2]", 512, 2, 16, "fp16"},
+    {CONV, "[1,1,2]", 512, 2, 16, "tf32"},
     {CONV, "[1,1,2]", 1024, 2, 16, "bf16"},
 };
 
