@@ -49,7 +49,6 @@
 /* What is loaded of a tile while the one before it is computed. */
 struct tile_next {
     struct stream_tile tile;
-    int there;
     uint32_t later_entry; /* of the list, of the tile behind it */
     uint32_t words;
     int32_t rows[MINE];
@@ -71,8 +70,7 @@ VX_DEVICE void next_load(const struct stream *stream, uint32_t round, uint32_t g
     const struct vx_conv_device_args *args = stream->args;
     uint32_t index = index_at(args, round), entry = next->later_entry;
     next->later_entry = entry_at(stream, index_at(args, round + 1));
-    next->there = index < stream->count;
-    if (!next->there) return;
+    if (index >= stream->count) return;
     next->tile = tile_at(stream, index, entry);
     next->words = words_load(stream, &next->tile, word_first(stream, &next->tile));
 #pragma unroll

@@ -83,8 +83,8 @@ VX_DEVICE void stage_multiply(struct tile_sums *sums, uint32_t stage, uint32_t b
     uint64_t left = vx_wgmma_describe(stage + row * A_LINE, A_LINE, 16);
     /* A tile of 64 rows is one such group, and has every present offset. */
     if (VX_TILE_N > 64 && !(blocks >> row / 32 & 3u)) {
-        vx_wgmma_wait(
-            0); /* the stage before is overwritten as if there were a group here */
+        /* The stage before is overwritten as if there were a group here. */
+        vx_wgmma_wait(0);
         return;
     }
     vx_wgmma_begin();

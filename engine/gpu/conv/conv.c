@@ -130,8 +130,7 @@ static i32 stride_or(i32 stride, i32 channels)
     return stride ? stride : channels;
 }
 
-/* A stream counts the bytes of each tensor in 31 bits of COPY_BYTES. */
-static bool stream_counts(i64 rows, i32 stride, i32 element_bytes)
+bool vx_conv_stream_counts(i64 rows, i32 stride, i32 element_bytes)
 {
     return rows * ((i64)stride * element_bytes / COPY_BYTES) <= INT32_MAX;
 }
@@ -143,9 +142,12 @@ static bool stream_suits(const struct vx_conv_problem *problem)
     /* Rows that were rounded lie side by side. */
     const i32 in = rounds(problem) ? problem->ci : stride_or(strides->in, problem->ci);
     if (problem->type == VX_NUMBER_E4M3 && problem->ci % E4M3_TERMS) return false;
-    return stream_counts(rows_in(problem), in, vx_number_factor_bytes(problem->type)) &&
-           stream_counts(problem->n, stride_or(strides->out, problem->co), bytes) &&
-           stream_counts(problem->n, stride_or(strides->residual, problem->co), bytes);
+    return vx_conv_stream_counts(rows_in(problem), in,
+                                 vx_number_factor_bytes(problem->type)) &&
+           vx_conv_stream_counts(problem->n, stride_or(strides->out, problem->co),
+                                 bytes) &&
+           vx_conv_stream_counts(problem->n, stride_or(strides->residual, problem->co),
+                                 bytes);
 }
 
 static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_tile *tile)
@@ -189,7 +191,7 @@ bool vx_conv_multiplies_e4m3(const struct vx_conv_problem *problem,
 {
     return caps->arch == 90 && problem->type == VX_NUMBER_F16 &&
            problem->ci % E4M3_TERMS == 0 && problem->co > STREAM_COLUMNS &&
-           rows_in(problem) * (problem->ci / COPY_BYTES) <= INT32_MAX;
+           vx_conv_stream_counts(rows_in(problem), problem->ci, 1);
 }
 
 bool vx_conv_wants_neighbours(const struct vx_conv_problem *problem)

@@ -72,8 +72,8 @@ struct vx_conv_choice {
  * rows 66, 39; 3,840 rows 79, 83; 64,160 rows 765, 855; all layers of TRELLIS.2's decoder
  * 12172, 12914.  With 1024 by planes and by columns: 192 rows 51, 37; 15,192 rows 722, 860. */
 #define VX_CONV_SPLIT_CHANNELS 1024
-/* Numbers of 32 bits are multiplied so slowly that wasted rows cost more; by planes up to
- * VX_CONV_SPLIT_CHANNELS. */
+/* Numbers of 32 bits are multiplied more slowly, so wasted rows cost more: by planes up to
+ * VX_CONV_SPLIT_CHANNELS.  As it was for all types; not measured for these alone. */
 #define VX_CONV_SPLIT_CHANNELS_32 512
 
 enum vx_conv_order vx_conv_order_of(const struct vx_conv_problem *problem);
@@ -99,6 +99,8 @@ size_t vx_conv_workspace(const struct vx_conv_problem *problem,
 /* True if tiles of blocks that stay may be chosen (kernels/tile_stream_sm90.cuh).  They read
  * the weights tiled: so many bytes, written once by vx_conv_tile_weights. */
 bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
+/* True if a tile that streams can address such a tensor: it counts in 31 bits of 16 bytes. */
+bool vx_conv_stream_counts(i64 rows, i32 stride, i32 element_bytes);
 /* True if the problem, of at most n rows, can be of type E4M3 instead of its own: the device
  * multiplies numbers of 8 bits.  Elsewhere in_scale alone gives the same numbers. */
 bool vx_conv_multiplies_e4m3(const struct vx_conv_problem *problem,

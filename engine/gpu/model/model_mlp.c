@@ -88,16 +88,17 @@ static bool in_place(const struct vx_gpu_forward *forward, i32 launch, i32 count
     return from + rows * from_row <= to || to + rows * to_row <= from;
 }
 
-/* It counts the bytes of what it writes and adds in 31 bits of 16, as a stream does. */
-static bool counts(const struct vx_gpu_forward *forward, i32 launch)
+/* What the last of the launches adds and writes; what it reads is never in memory. */
+static bool counts(const struct vx_gpu_forward *forward, i32 last)
 {
-    const struct vx_launch *last = &forward->choices->plan->launches[launch];
-    const i64 rows = forward->places->rows[last->set];
-    i32 stride = vx_gpu_stride(forward, last->output);
-    for (i32 k = 0; k < last->node->inputs_count; k++)
-        if (vx_gpu_stride(forward, last->inputs[k]) > stride)
-            stride = vx_gpu_stride(forward, last->inputs[k]);
-    return rows * (stride / 8) <= INT32_MAX;
+    const struct vx_launch *launch = &forward->choices->plan->launches[last];
+    const i64 rows = forward->places->rows[launch->set];
+    const i32 bytes = forward->choices->plan->options.element_bytes;
+    const i32 out = vx_gpu_stride(forward, launch->output);
+    const i32 residual =
+        launch->node->residual ? vx_gpu_stride(forward, launch->inputs[1]) : out;
+    return vx_conv_stream_counts(rows, out, bytes) &&
+           vx_conv_stream_counts(rows, residual, bytes);
 }
 
 i32 vx_gpu_mlp_count(const struct vx_gpu_forward *forward, i32 launch)
