@@ -104,8 +104,27 @@ void vx_models_fail(struct vx_models *models, i32 instance, const char *text)
                            models->options.context);
 }
 
-/* Every worker that it is placed on and that is up has it: it becomes READY, and the
- * instance that it replaces is unloaded. */
+/* Whether `other` is an earlier load of the same version. */
+static bool models_is_earlier(const struct vx_models *models, i32 other, i32 instance)
+{
+    const struct vx_instance *row = vx_models_row(models, instance),
+                             *before = vx_models_row(models, other);
+    return before->state != VX_INSTANCE_FREE && before->version == row->version &&
+           !strcmp(before->name, row->name) &&
+           models->loads[other].id < models->loads[instance].id;
+}
+
+bool vx_models_replaces(const struct vx_models *models, i32 instance)
+{
+    for (i32 i = 0; i < vx_models_end(models); i++)
+        if (vx_models_row(models, i)->state == VX_INSTANCE_READY &&
+            models_is_earlier(models, i, instance))
+            return true;
+    return false;
+}
+
+/* Every worker that it is placed on and that is up has it, or refused it: it becomes
+ * READY, and the instance that it replaces is unloaded. */
 static void models_publish(struct vx_models *models, i32 instance)
 {
     struct vx_instance *row = vx_models_row(models, instance);
@@ -117,12 +136,8 @@ static void models_publish(struct vx_models *models, i32 instance)
            VX_LOG_F64("seconds", (f64)row->load_ns / 1e9),
            VX_LOG_I64("weights_bytes", row->signature.weights_bytes),
            VX_LOG_I64("voxels_max", row->signature.voxels_max));
-    for (i32 i = 0; i < vx_models_end(models); i++) {
-        struct vx_instance *other = vx_models_row(models, i);
-        if (i == instance || other->state == VX_INSTANCE_FREE) continue;
-        if (other->version != row->version || strcmp(other->name, row->name)) continue;
-        if (models->loads[i].id < models->loads[instance].id) vx_models_retire(models, i);
-    }
+    for (i32 i = 0; i < vx_models_end(models); i++)
+        if (models_is_earlier(models, i, instance)) vx_models_retire(models, i);
 }
 
 static void models_free(struct vx_models *models, i32 instance)

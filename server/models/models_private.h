@@ -31,6 +31,8 @@ struct vx_model_load {
     i32 deaths; /* consecutive, of workers that were loading it while no worker had it */
     i32 worker_deaths[VX_WORKERS_MAX]; /* consecutive, of each worker while loading it */
     i64 retry_ns[VX_WORKERS_MAX];
+    u32 refused; /* bit per worker that answered LOAD with an error and is still up */
+    struct vx_why refusal; /* why the first of them did */
     i32 notes_by; /* one plus the worker that logs notes on the files; 0 = none yet */
     bool failed;  /* it failed, and that was logged */
     bool listed;  /* seen in the listing that is being compared */
@@ -87,6 +89,8 @@ static inline i32 vx_models_end(const struct vx_models *models)
 /* The instance is no longer picked; step frees it once none of its jobs is left. */
 void vx_models_retire(struct vx_models *models, i32 instance);
 void vx_models_fail(struct vx_models *models, i32 instance, const char *text);
+/* Whether it would take the place of an instance that serves. */
+bool vx_models_replaces(const struct vx_models *models, i32 instance);
 
 /* The workers on which a model that gets an instance now is placed, as bits. */
 u32 vx_models_place(const struct vx_models *models, const char *name);

@@ -143,6 +143,17 @@ u32 vx_models_workers(const struct vx_models *models, i32 instance)
     return workers;
 }
 
+/* Whether a worker has it or may have it yet. */
+static bool models_may_serve(const struct vx_models *models, i32 instance)
+{
+    const struct vx_model_load *load = &models->loads[instance];
+    u32 workers =
+        vx_models_row(models, instance)->workers_loaded | load->asked | load->retry;
+    for (i32 w = 0; w < models_workers(models); w++)
+        if (worker_may_come(models, w)) workers |= load->placed & (1u << w);
+    return workers != 0;
+}
+
 void vx_models_strand(struct vx_models *models, i32 instance)
 {
     vx_sched_only_gone(models->options.sched, instance,
@@ -254,14 +265,20 @@ void vx_models_on_worker_down(struct vx_models *models, i32 worker)
     models->reading[worker] = -1;
     for (i32 i = 0; i < vx_models_end(models); i++) {
         models->loads[i].asked &= ~(1u << worker);
+        models->loads[i].refused &= ~(1u << worker);
         vx_models_row(models, i)->workers_loaded &= ~(1u << worker);
     }
     VX_INSTANCES_EACH(i, &suspects) vx_models_on_load_death(models, i, worker);
     for (i32 i = 0; i < vx_models_end(models); i++) vx_models_say_waiting(models, i);
     if (worker_may_come(models, worker)) return;
-    for (i32 i = 0; i < vx_models_end(models); i++)
-        if (vx_models_row(models, i)->state != VX_INSTANCE_FREE)
-            vx_models_strand(models, i);
+    for (i32 i = 0; i < vx_models_end(models); i++) {
+        if (vx_models_row(models, i)->state == VX_INSTANCE_FREE) continue;
+        const struct vx_model_load *load = &models->loads[i];
+        if (load->refused && vx_models_is_wanted(models, i) &&
+            !models_may_serve(models, i))
+            vx_models_fail(models, i, load->refusal.text);
+        vx_models_strand(models, i);
+    }
 }
 
 /* ------- messages from workers ------- */
@@ -313,17 +330,33 @@ static void models_on_changed(struct vx_models *models, i32 instance, i32 worker
     vx_models_strand(models, instance);
 }
 
+/* Whether the device refuses, not the model's files: another worker's may not. */
+static bool refusal_is_device(i32 code)
+{
+    return code == VX_CODE_RESOURCE_EXHAUSTED || code == VX_CODE_UNAVAILABLE ||
+           code == VX_CODE_UNIMPLEMENTED || code == VX_CODE_INTERNAL;
+}
+
 static void models_on_refused(struct vx_models *models, i32 worker,
                               const struct vx_message_loaded *message)
 {
     i32 instance = message->head.instance;
     const struct vx_instance *row = vx_models_row(models, instance);
-    bool elsewhere = row->workers_loaded || models->loads[instance].asked;
-    if (row->state == VX_INSTANCE_LOADING || !elsewhere)
-        vx_models_fail(models, instance, message->why.text);
-    else /* the other workers serve on */
+    struct vx_model_load *load = &models->loads[instance];
+    if (!load->refused) load->refusal = message->why;
+    load->refused |= 1u << worker;
+    bool loads = row->state == VX_INSTANCE_LOADING, goes_on;
+    if (refusal_is_device(message->code))
+        /* A load that fails changes nothing for what it would replace. */
+        goes_on = models_may_serve(models, instance) &&
+                  !(loads && vx_models_replaces(models, instance));
+    else
+        goes_on = !loads && (row->workers_loaded || load->asked);
+    if (goes_on) /* on other workers */
         VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
                VX_LOG_I64("worker", worker), VX_LOG_TEXT("why", message->why.text));
+    else
+        vx_models_fail(models, instance, load->refusal.text);
     vx_models_strand(models, instance);
 }
 
@@ -343,6 +376,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
         models_on_changed(models, instance, worker);
         return;
     }
+    models->loads[instance].refused &= ~(1u << worker);
     bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;
     if (row->state == VX_INSTANCE_READY) row->reason[0] = '\0'; /* no longer waiting */

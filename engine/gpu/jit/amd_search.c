@@ -208,7 +208,7 @@ vx_status vx_compiler_open_amd(const char *path, struct vx_why *why,
     bool found = path ? named_take(path, &passed, compiler)
                       : clang_search(&passed, compiler) || hiprtc_search(compiler);
     /* What was passed over begins with its own separator. */
-    VX_ENSURE_WHY(found, why, NOT_FOUND, "no compiler for kernels",
+    VX_ENSURE_WHY(found, why, UNAVAILABLE, "no compiler for kernels",
                   "no compiler for kernels: expected clang %d or newer or hipRTC%s",
                   CLANG_MIN, passed.text);
     return VX_OK;

@@ -217,7 +217,7 @@ static vx_status entry_build(struct vx_jit *jit, struct entry *entry, struct vx_
         entry->from_cache = vx_cache_get(jit->cache, name, &entry->binary);
     }
     if (entry->from_cache) return VX_OK;
-    VX_ENSURE_WHY(jit->compiler.word[0], why, NOT_FOUND,
+    VX_ENSURE_WHY(jit->compiler.word[0], why, UNAVAILABLE,
                   "a kernel is not in the cache and there is no compiler",
                   "%s for %s is not in the kernel cache; %s",
                   entry->unit.wanted.spec->source, jit->arch, jit->compiler_why.text);

@@ -97,11 +97,11 @@ vx_status vx_compiler_open(const char *path, struct vx_why *why,
         if (!compiler->library && name == names)
             (void)snprintf(said, sizeof said, "%s", dlerror());
     }
-    VX_ENSURE_WHY(compiler->library, why, NOT_FOUND, "no compiler for kernels",
+    VX_ENSURE_WHY(compiler->library, why, UNAVAILABLE, "no compiler for kernels",
                   "no compiler for kernels (NVRTC): %.200s", said);
     int major = 0, minor = 0;
     VX_ENSURE_WHY(
-        find_functions(compiler) && !compiler->version(&major, &minor), why, NOT_FOUND,
+        find_functions(compiler) && !compiler->version(&major, &minor), why, UNAVAILABLE,
         "no compiler for kernels",
         "the NVRTC library lacks a function: expected the one of CUDA 12 or newer");
     (void)snprintf(compiler->word, sizeof compiler->word, "nvrtc-%d.%d", major, minor);

@@ -175,6 +175,76 @@ START_TEST(a_load_that_every_worker_refuses_is_said_once)
 }
 END_TEST
 
+/* One line for the device that refuses while another may have it, one when none may. */
+START_TEST(a_load_that_every_device_refuses_fails_with_the_last)
+{
+    rig_worker_up(0);
+    rig_worker_up(1);
+    rig_list(1, 10);
+    i32 instance = rig_answer(0, VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_LOADING);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_FAILED), 1);
+    rig_answer(1, VX_CODE_UNAVAILABLE);
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_UNAVAILABLE);
+    ck_assert_str_eq(vx_registry_row(rig_registry, instance)->reason, "the reason");
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_FAILED), 2);
+}
+END_TEST
+
+/* Both orders of the answers, and a worker that comes up after the refusal. */
+START_TEST(a_device_that_refuses_does_not_decide_for_the_others)
+{
+    rig_worker_up(0);
+    if (_i < 2) rig_worker_up(1);
+    rig_list(1, 10);
+    i32 first = _i == 1;
+    i32 instance = rig_answer(first, _i == 1 ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_LOADING);
+    if (_i == 2) rig_worker_up(1);
+    rig_answer(!first, _i == 1 ? VX_CODE_UNAVAILABLE : VX_CODE_OK);
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
+    ck_assert_int_eq(rig_picked("m", 0), instance);
+    ck_assert_uint_eq(vx_models_workers(rig_models, instance), 2);
+    rig_worker_down(1); /* the one that has it: it is asked again */
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
+    rig_worker_up(1);
+    rig_answer(1, VX_CODE_UNAVAILABLE);
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_UNAVAILABLE);
+}
+END_TEST
+
+/* The worker that refused is up, and the other will not come. */
+START_TEST(a_refused_load_fails_when_the_last_other_worker_is_given_up)
+{
+    rig_worker_up(0);
+    rig_list(1, 10);
+    i32 instance = rig_answer(0, VX_CODE_UNAVAILABLE);
+    for (i32 failures = 1; failures <= 3; failures++) {
+        ck_assert_int_eq(rig_state(instance), VX_INSTANCE_LOADING);
+        rig_infos[1].open_failures = failures;
+        vx_models_on_worker_down(rig_models, 1);
+    }
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_UNAVAILABLE);
+    ck_assert_str_eq(vx_registry_row(rig_registry, instance)->reason, "the reason");
+}
+END_TEST
+
+START_TEST(a_change_that_one_worker_refuses_leaves_the_old_one)
+{
+    rig_worker_up(0);
+    rig_worker_up(1);
+    rig_list(1, 10);
+    i32 old = rig_answer(0, VX_CODE_OK);
+    rig_answer(1, VX_CODE_OK);
+    rig_list(1, 11);
+    i32 bad = rig_answer(1, VX_CODE_RESOURCE_EXHAUSTED);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_state(bad), VX_INSTANCE_UNAVAILABLE);
+    ck_assert_int_eq(rig_state(old), VX_INSTANCE_READY);
+    ck_assert_int_eq(rig_picked("m", 0), old);
+}
+END_TEST
+
 START_TEST(a_load_that_could_not_be_sent_is_no_suspect)
 {
     rig_list(1, 10);
@@ -312,6 +382,11 @@ int main(void)
     tcase_add_test(tcase, a_worker_that_will_not_have_it_is_not_waited_for);
     tcase_add_test(tcase, a_worker_that_cannot_open_its_device_is_not_waited_for);
     tcase_add_test(tcase, a_load_that_every_worker_refuses_is_said_once);
+    tcase_add_test(tcase, a_load_that_every_device_refuses_fails_with_the_last);
+    tcase_add_loop_test(tcase, a_device_that_refuses_does_not_decide_for_the_others, 0,
+                        3);
+    tcase_add_test(tcase, a_refused_load_fails_when_the_last_other_worker_is_given_up);
+    tcase_add_test(tcase, a_change_that_one_worker_refuses_leaves_the_old_one);
     tcase_add_test(tcase, a_load_that_could_not_be_sent_is_no_suspect);
     tcase_add_test(tcase, a_death_without_a_load_under_way_counts_against_nobody);
     tcase_add_test(
