@@ -20,7 +20,7 @@
  * Owner    the caller owns jit; images live until close.
  * Thread   one at a time: the loading thread.  build makes threads and joins them.
  * Limits   engine/gpu/driver/limits.h: entries, threads, bytes.
- * Fails    NOT_FOUND no compiler and not in the cache; INTERNAL the compiler refuses a
+ * Fails    UNAVAILABLE no compiler and not in the cache; INTERNAL the compiler refuses a
  *          source (`why` quotes its log); FAILED_PRECONDITION a cache directory that
  *          others may write.
  *

@@ -15,7 +15,7 @@
  * Owner    the caller's structs.
  * Thread   compile: any number of threads at once, a process each.
  * Limits   VX_JIT_CHILD_MS, VX_JIT_IMAGE_BYTES_MAX, VX_JIT_LOG_BYTES_MAX.
- * Fails    NOT_FOUND no compiler; INTERNAL it refuses a source (`why` quotes the log).
+ * Fails    UNAVAILABLE no compiler; INTERNAL it refuses a source (`why` quotes the log).
  *
  * SPDX-License-Identifier: Apache-2.0
  */

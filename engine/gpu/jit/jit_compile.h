@@ -11,7 +11,7 @@
  * Owner    the caller's structs; the library stays loaded until the process ends.
  * Thread   run: any number of threads at once.
  * Limits   VX_JIT_IMAGE_BYTES_MAX, VX_JIT_LOG_BYTES_MAX.
- * Fails    NOT_FOUND no compiler; INTERNAL it refuses a source (`why` quotes the log).
+ * Fails    UNAVAILABLE no compiler; INTERNAL it refuses a source (`why` quotes the log).
  *
  * SPDX-License-Identifier: Apache-2.0
  */

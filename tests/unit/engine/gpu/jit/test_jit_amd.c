@@ -169,11 +169,11 @@ static const struct {
     enum vx_code code;
 } programs[] = {
     {VERSION("Debian clang version 14.0.6"), "expected clang 19 or newer or hipRTC; ",
-     VX_CODE_NOT_FOUND},
+     VX_CODE_UNAVAILABLE},
     {VERSION("Debian clang version 14.0.6 (of nobody)"),
-     "/program is Debian clang version 14.0.6", VX_CODE_NOT_FOUND},
-    {VERSION("gcc (Debian) 12"), "/program is gcc ", VX_CODE_NOT_FOUND},
-    {"exit 3", "/program --version: exit code 3", VX_CODE_NOT_FOUND},
+     "/program is Debian clang version 14.0.6", VX_CODE_UNAVAILABLE},
+    {VERSION("gcc (Debian) 12"), "/program is gcc ", VX_CODE_UNAVAILABLE},
+    {"exit 3", "/program --version: exit code 3", VX_CODE_UNAVAILABLE},
     {GOOD "kill -ABRT $$", "clang-20.1.0-", VX_CODE_INTERNAL},
     {GOOD "kill -ABRT $$", "error: signal 6 (Aborted)", VX_CODE_INTERNAL},
     {GOOD "exit 7", "error: exit code 7", VX_CODE_INTERNAL},
@@ -213,7 +213,7 @@ START_TEST(test_no_compiler)
     options.compiler = "/nowhere/clang";
     ck_assert_ptr_null(get(&options, 5).fault);
     ck_assert(image.from_cache);
-    ck_assert_int_eq(vx_status_code(get(&options, 6)), VX_CODE_NOT_FOUND);
+    ck_assert_int_eq(vx_status_code(get(&options, 6)), VX_CODE_UNAVAILABLE);
     ck_assert_ptr_nonnull(
         strstr(why.text, "90_scale.cu for gfx942 is not in the kernel"));
     ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/clang: No such file"));
@@ -230,7 +230,7 @@ START_TEST(test_paths)
     vx_status status = get(&options, 5);
     ck_assert_msg(!status.fault, "%s", why.text);
     options.compiler = "program";
-    ck_refused(&options, VX_CODE_NOT_FOUND, "program is in no folder of PATH");
+    ck_refused(&options, VX_CODE_UNAVAILABLE, "program is in no folder of PATH");
     char path[4096];
     (void)snprintf(path, sizeof path, "/nowhere:.:%s:%s", rig.root, getenv("PATH"));
     ck_assert_int_eq(setenv("PATH", path, 1), 0);
@@ -288,12 +288,12 @@ START_TEST(test_no_hiprtc)
 {
     struct vx_jit_options options = {.arch = "gfx90a", .texts = rig.texts};
     options.compiler = STUB_HIPRTC;
-    ck_refused(&options, VX_CODE_NOT_FOUND, "expected clang 19 or newer or hipRTC");
+    ck_refused(&options, VX_CODE_UNAVAILABLE, "expected clang 19 or newer or hipRTC");
     vx_hiprtc_allow();
     options.compiler = "libm.so.6";
-    ck_refused(&options, VX_CODE_NOT_FOUND, "libm.so.6 has no function hiprtcVersion");
+    ck_refused(&options, VX_CODE_UNAVAILABLE, "libm.so.6 has no function hiprtcVersion");
     options.compiler = "/nowhere/libhiprtc.so";
-    ck_refused(&options, VX_CODE_NOT_FOUND,
+    ck_refused(&options, VX_CODE_UNAVAILABLE,
                "/nowhere/libhiprtc.so: cannot open shared object");
 }
 END_TEST

@@ -76,14 +76,14 @@ START_TEST(test_no_compiler)
     options.compiler = "/nowhere/libnvrtc.so";
     ck_assert_ptr_null(get(&options, 5, &why, &image).fault);
     ck_assert(image.from_cache);
-    ck_assert_int_eq(vx_status_code(get(&options, 6, &why, &image)), VX_CODE_NOT_FOUND);
+    ck_assert_int_eq(vx_status_code(get(&options, 6, &why, &image)), VX_CODE_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(why.text, "90_scale.cu"));
     ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/libnvrtc.so"));
     options.directory = NULL;
-    ck_assert_int_eq(vx_status_code(get(&options, 5, &why, &image)), VX_CODE_NOT_FOUND);
+    ck_assert_int_eq(vx_status_code(get(&options, 5, &why, &image)), VX_CODE_UNAVAILABLE);
     /* A library, but not of a compiler. */
     options.compiler = "libm.so.6";
-    ck_assert_int_eq(vx_status_code(get(&options, 5, &why, &image)), VX_CODE_NOT_FOUND);
+    ck_assert_int_eq(vx_status_code(get(&options, 5, &why, &image)), VX_CODE_UNAVAILABLE);
 }
 END_TEST
 
