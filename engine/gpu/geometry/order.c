@@ -320,7 +320,8 @@ vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
 
 /* --- several orders --- */
 
-/* The most passes of a sort: those of the largest kernel in one group. */
+/* No sort has more passes: a rank has at most one bit for each offset, VX_ORDER_CHUNK bits take
+ * three passes, and 32 bits at once take four. */
 #define ORDER_PASSES_MAX ((VX_KERNEL_OFFSETS_MAX / VX_ORDER_CHUNK + 1) * 3)
 
 /* The launches of several sorts: one step for each pass, and a last one for the masks of

@@ -143,6 +143,13 @@ START_TEST(calls_in_vain_are_followed_by_a_rest)
     ck_assert_int_eq(row->waits, VX_RPC_WAIT_NONE);
     rig_read_all(vain);
     ck_assert_int_eq(rig_unread(vain), 0);
+    /* Messages of calls before the rest buy no calls after it. */
+    for (u32 k = 1; k <= 100; k++)
+        ck_assert(raw_message(rig_theirs[vain], 2 * k + 1, 3, 8));
+    rig_read_all(vain);
+    for (u32 k = 0; k < 255; k++)
+        ck_assert_int_eq(after_call(vain, 517 + 2 * k, false), VX_RPC_WAIT_NONE);
+    ck_assert_int_eq(after_call(vain, 1027, false), VX_RPC_WAIT_REST);
     for (u32 k = 0; k < 1000; k++)
         ck_assert_int_eq(after_call(good, 2 * k + 1, true), VX_RPC_WAIT_NONE);
     rig_close();
