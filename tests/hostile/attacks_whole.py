@@ -41,12 +41,21 @@ def stream_unread(swarm, target):
     swarm.add(60, target.grpc, pipelined(h2.STREAM, requests(target.model), False))
 
 
+REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+
+
+@attack("60 connections with a stream each, which pipelines small questions of reflection",
+        seconds=4)
+def reflection_pipelined(swarm, target):
+    one = h2.message(h2.field_of(4, b"inference.GRPCInferenceService"))
+    swarm.add(60, target.grpc, pipelined(REFLECTION, one * 400, True))
+
+
 @attack("100 connections that ask reflection for names of 900 KB", seconds=4)
 def reflection_large(swarm, target):
-    path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
     small = h2.message(h2.field_of(4, b"inference.GRPCInferenceService"))
     asked = small * 50 + h2.message(h2.field_of(4, b"x" * 900000))
-    swarm.add(100, target.grpc, pipelined(path, asked, True))
+    swarm.add(100, target.grpc, pipelined(REFLECTION, asked, True))
 
 
 def unread(size):

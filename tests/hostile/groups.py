@@ -43,7 +43,7 @@ TCP = {
     "almost_whole": (("almost_whole",), 3),
     "calls_ended": (("calls_ended",), 2),
 
-    "lasting": (("watches", "reflections"), 1.5),
+    "lasting": (("watches", "reflections", "reflection_pipelined"), 1.5),
 
     "continuation": (("continuation",), 3),
     "continuations": (("continuation_empty", "continuation_one"), 1),
