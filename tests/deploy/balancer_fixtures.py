@@ -2,10 +2,14 @@
 """What stands behind a load balancer in its test: pytest_plugins = ["balancer_fixtures"]."""
 
 import contextlib
+import pathlib
+import shutil
 
 import pytest
 
 from balancer_load import MODEL
+from balancer_tls import Authorities, fill
+from deployed import tool
 from model_files import ConvModel, random_grid
 from replica_process import Replica, address
 
@@ -47,3 +51,27 @@ def replicas(repository, tmp_path):
                 ("b", f"{address(21803)},unix:{tmp_path}/b.sock"),
             )
         ]
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory):
+    if not tool("openssl"):
+        pytest.skip("SKIPPED deploy: no openssl, which makes the certificates of a balancer")
+    return Authorities(tmp_path_factory.mktemp("authorities"))
+
+
+@pytest.fixture
+def tls(signed):
+    return signed.trusting()
+
+
+@pytest.fixture
+def trusted(signed, tmp_path):
+    """The authorities whose certificates replicas admit."""
+    return pathlib.Path(shutil.copy(signed.inside.cert, tmp_path / "proxy-ca.pem"))
+
+
+@pytest.fixture
+def files(signed, tmp_path):
+    """What deploy/haproxy/README.md says is in the balancer's folder."""
+    return fill(tmp_path / "tls", signed)

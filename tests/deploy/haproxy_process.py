@@ -3,7 +3,9 @@
 
 import os
 import pathlib
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -15,6 +17,9 @@ from replica_process import address
 from voxeld_process import PATIENCE
 
 CONFIG = DEPLOY / "haproxy" / "haproxy.cfg"
+CONFIG_TLS = DEPLOY / "haproxy" / "haproxy-tls.cfg"
+FILES = "/etc/haproxy/tls"
+ADMIN = "/run/haproxy/admin.sock"
 
 
 def need():
@@ -49,17 +54,39 @@ def states(path):
     }
 
 
-class HAProxy:
-    """`with HAProxy(program, folder, VOXELD_A=...) as proxy:`, ready when it sees the replicas."""
+def drain(proxy, replica):
+    """As deploy/haproxy/README.md says; the replica that ends has no call any more."""
+    for name in ("voxeld", "voxeld_any"):
+        assert f"{name}/{replica.name}" in states(proxy.admin)
+    proxy.ask(f"set server voxeld/{replica.name} state drain")
+    proxy.wait_state("DRAIN", f"voxeld/{replica.name}", f"voxeld_any/{replica.name}")
+    yield
+    replica.terminate()
+    replica.signal(signal.SIGTERM)
+    assert replica.end() == 0
+    yield
+    proxy.ask(f"set server voxeld/{replica.name} state ready")
 
-    def __init__(self, program, folder, config=CONFIG, **environment):
-        self.grpc, self.tls = address(21801), None
+
+class HAProxy:
+    """`with HAProxy(program, folder, VOXELD_A=...) as proxy:`, ready when it sees the replicas.
+
+    tls     a client's Tls, if it is for TLS
+    up      names of the replicas to wait for
+    master  whether it can reload: a process that starts another at SIGUSR2
+    """
+
+    def __init__(
+        self, program, folder, config=CONFIG, *, tls=None, up="ab", master=False, **environment
+    ):
+        self.tls, self.up, self.master = tls, up, master
+        self.grpc = environment.get("VOXELD_LISTEN", address(21801))
         self.admin = pathlib.Path(folder) / "admin.sock"
         self.log_path = pathlib.Path(folder) / "haproxy.log"
         given = {"VOXELD_LISTEN": self.grpc, "HAPROXY_ADMIN": str(self.admin), **environment}
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [program, "-db", "-f", str(config)],
+                [program, "-W" if master else "-db", "-f", str(config)],
                 env={**os.environ, **given},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -69,15 +96,39 @@ class HAProxy:
     def __enter__(self):
         try:
             self.wait_for("the admin socket", self._answers)
-            self.wait_state("UP", "voxeld/a", "voxeld/b", "voxeld_any/a", "voxeld_any/b")
+            for name in self.up:
+                self.wait_up(name)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_):
+        if self.master and self.process.poll() is None:
+            self.process.terminate()  # it ends its workers, of which SIGKILL would tell it nothing
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                pass
         self.process.kill()
         self.process.wait()
+
+    def worker(self):
+        """The process that answers on the admin socket."""
+        return int(re.search(r"^Pid: (\d+)$", self.ask("show info"), re.MULTILINE)[1])
+
+    def reload(self):
+        """As `systemctl reload haproxy`; returns when the new process has the admin socket."""
+        before = self.worker()
+        self.process.send_signal(signal.SIGUSR2)
+
+        def replaced():
+            try:
+                return self.worker() != before
+            except (OSError, TypeError):  # between two processes
+                return False
+
+        self.wait_for("the new process", replaced)
 
     def _answers(self):
         try:

@@ -3,93 +3,35 @@
 two real replicas, by mutual TLS."""
 
 import contextlib
-import pathlib
 import re
-import shutil
-import socket
-import ssl
 
 import pytest
 import yaml
 
 from balancer_cases import kill, leave_and_return, stay, terminate
 from balancer_load import MODEL, Load, answered
+from balancer_tls import admits_only, put, refused, replica, shown, trust
 from certificates import Authority
-from deployed import DEPLOY, tool
+from deployed import DEPLOY
 from envoy_process import CONFIG, CONFIG_TLS, FILES, SECRETS, Envoy, need, read, validate
-from replica_process import Replica, address
-import voxeld
 from voxeld import Client, Tls
 from voxeld_process import PATIENCE
 
 pytest_plugins = ["balancer_fixtures"]
 README = DEPLOY / "haproxy" / "README.md"
-FLAGS = ("--grace-ms", "600000", "--drain-ms", "600000")
 
 
 @pytest.fixture(scope="module")
 def program():
-    if not tool("openssl"):
-        pytest.skip("SKIPPED deploy_envoy_tls: no openssl, which makes the certificates")
     return need()
 
 
-class Authorities:
-    """Who signs what: `public` for what clients see, `inside` between Envoy and the replicas,
-    `people` for clients, and `stranger`."""
-
-    def __init__(self, folder):
-        self.public = Authority(folder / "public", "public")
-        self.inside = Authority(folder / "inside", "inside")
-        self.people = Authority(folder / "people", "people")
-        self.stranger = Authority(folder / "stranger", "stranger")
-        self.voxeld = self.inside.sign("replica", "DNS:voxeld")
-        self.envoy = self.inside.sign("envoy", "DNS:envoy")
-        self.server = self.public.sign("service", "DNS:localhost")
-
-
-@pytest.fixture(scope="module")
-def signed(tmp_path_factory):
-    return Authorities(tmp_path_factory.mktemp("authorities"))
-
-
-def swap(path, by):
-    """Replaces a file at once, as those that renew certificates do."""
-    made = path.with_name(f".{path.name}.new")
-    shutil.copy(by, made)
-    made.rename(path)
-
-
-def put(folder, name, pair):
-    """Key first, then the certificate."""
-    swap(folder / f"{name}.key", pair.key)
-    swap(folder / f"{name}.crt", pair.cert)
-
-
 @pytest.fixture
-def files(signed, tmp_path):
-    """What deploy/haproxy/README.md says is in /etc/envoy/tls."""
-    folder = tmp_path / "tls"
-    folder.mkdir()
-    put(folder, "server", signed.server)
-    put(folder, "proxy", signed.envoy)
-    shutil.copy(signed.inside.cert, folder / "voxeld-ca.crt")
-    shutil.copy(signed.people.cert, folder / "clients-ca.crt")
+def files(files):
+    """With the two of the tree that name them."""
     for one in SECRETS.iterdir():
-        (folder / one.name).write_text(one.read_text().replace(FILES, str(folder)))
-    return folder
-
-
-@pytest.fixture
-def trusted(signed, tmp_path):
-    """The authorities whose certificates replicas admit."""
-    return pathlib.Path(shutil.copy(signed.inside.cert, tmp_path / "envoy-ca.pem"))
-
-
-def replica(repository, folder, name, pair, trusted):
-    flags = ("--tls-cert", pair.cert, "--tls-key", pair.key, "--tls-client-ca", trusted)
-    where = address({"a": 21805, "b": 21806}[name])
-    return Replica(repository, folder, name, where, *FLAGS, *map(str, flags))
+        (files / one.name).write_text(one.read_text().replace(FILES, str(files)))
+    return files
 
 
 @pytest.fixture
@@ -99,11 +41,6 @@ def replicas(repository, signed, tmp_path, trusted):
             stack.enter_context(replica(repository, tmp_path, name, signed.voxeld, trusted))
             for name in "ab"
         ]
-
-
-@pytest.fixture
-def tls(signed):
-    return Tls(ca=signed.public.cert, name="localhost")
 
 
 @pytest.fixture
@@ -147,34 +84,14 @@ def test_every_geometry_stays_on_one_replica(proxy, replicas, grids):
     stay(proxy, replicas, grids)
 
 
-def refused(proxy, tls):
-    with Client(proxy.grpc, tls=tls) as client:
-        with pytest.raises(voxeld.Unavailable):
-            client.server_live(timeout=PATIENCE)
-
-
 def test_clients_without_trust_or_tls_are_refused(proxy, signed):
-    refused(proxy, None)
-    refused(proxy, Tls(ca=signed.stranger.cert, name="localhost"))
-    refused(proxy, Tls(ca=signed.public.cert, name="elsewhere"))
+    refused(proxy.grpc, None)
+    refused(proxy.grpc, Tls(ca=signed.stranger.cert, name="localhost"))
+    refused(proxy.grpc, Tls(ca=signed.public.cert, name="elsewhere"))
 
 
 def test_nobody_reaches_a_replica_but_envoy(proxy, replicas, signed):
-    """Each handshake with the replica itself ends as its metrics say."""
-    envoy = Tls(signed.inside.cert, signed.envoy.cert, signed.envoy.key, "voxeld")
-    person = signed.people.sign("person")
-    with Client(replicas[0].grpc, tls=envoy) as client:
-        assert client.model_ready(MODEL)
-    for result, cert, key in (
-        ("no_certificate", None, None),
-        ("bad_certificate", person.cert, person.key),
-    ):
-        name = f'voxeld_tls_handshakes_total{{result="{result}"}}'
-        before = replicas[0].metrics()[name]
-        with Client(replicas[0].grpc, tls=Tls(signed.inside.cert, cert, key, "voxeld")) as client:
-            with pytest.raises(voxeld.Unavailable):
-                client.server_live(timeout=PATIENCE)
-        proxy.wait_for(f"{result} to be counted", lambda: replicas[0].metrics()[name] > before)
+    admits_only(proxy, replicas[0], signed)
 
 
 @pytest.mark.parametrize("wrong", ["another authority", "another name"])
@@ -214,17 +131,13 @@ def only_clients_of(said):
 def test_clients_with_certificates(program, replicas, signed, files, tmp_path, grids):
     person, stranger = signed.people.sign("person"), signed.stranger.sign("person")
     old = signed.people.sign("old", expired=True)
-
-    def trusting(pair):
-        return Tls(signed.public.cert, pair.cert, pair.key, "localhost")
-
     said = only_clients_of(yaml.safe_load(CONFIG_TLS.read_text()))
     said = yaml.safe_load(yaml.safe_dump(said).replace(FILES, str(files)))
-    with Envoy(program, tmp_path, replicas, said, trusting(person)) as proxy:
+    with Envoy(program, tmp_path, replicas, said, signed.trusting(person)) as proxy:
         stay(proxy, replicas, grids)
-        refused(proxy, trusting(stranger))
-        refused(proxy, trusting(old))
-        refused(proxy, Tls(ca=signed.public.cert, name="localhost"))
+        refused(proxy.grpc, signed.trusting(stranger))
+        refused(proxy.grpc, signed.trusting(old))
+        refused(proxy.grpc, signed.trusting())
 
 
 # ------- replicas and certificates that change under load -------
@@ -235,38 +148,18 @@ def test_a_replica_leaves_and_comes_back_under_load(proxy, replicas, grids, how)
     leave_and_return(proxy, replicas, grids, how)
 
 
-def serial(where, context):
-    host, port = where.rsplit(":", 1)
-    with context.wrap_socket(
-        socket.create_connection((host, int(port)), PATIENCE), server_hostname="localhost"
-    ) as one:
-        return one.getpeercert()["serialNumber"]
-
-
-def trust(replicas, path, *authorities):
-    """Replicas read whose certificates they admit; connections stay."""
-    name = 'voxeld_tls_reloads_total{result="used"}'
-    before = [one.metrics()[name] for one in replicas]
-    made = path.with_name("new")
-    made.write_text("".join(one.cert.read_text() for one in authorities))
-    made.rename(path)
-    for one, count in zip(replicas, before):
-        one.daemon.wait_for("the authorities", lambda: one.metrics()[name] > count)
-
-
 def test_renewed_certificates_are_used_and_no_call_fails(
     proxy, replicas, files, signed, grids, trusted, tmp_path
 ):
     """Both of Envoy's.  Its own is then of an authority that replicas alone trust from then on, so
     that they come back to it only with the new one."""
-    context = ssl.create_default_context(cafile=signed.public.cert)
-    context.set_alpn_protocols(["h2"])
-    first = serial(proxy.grpc, context)
+    where = (proxy.grpc, signed.public.cert)
+    first = shown(*where)
     fresh = Authority(tmp_path / "fresh", "fresh")
     with Load(proxy, grids) as load:
         load.wait_progress()
         put(files, "server", signed.public.sign("service", "DNS:localhost"))
-        proxy.wait_for("the new certificate", lambda: serial(proxy.grpc, context) != first)
+        proxy.wait_for("the new certificate", lambda: shown(*where) != first)
         load.wait_progress()
         trust(replicas, trusted, signed.inside, fresh)
         put(files, "proxy", fresh.sign("envoy", "DNS:renewed"))

@@ -3,7 +3,6 @@
 no call fails while a replica is drained, stopped or killed."""
 
 import shutil
-import signal
 import subprocess
 
 import grpc
@@ -11,7 +10,7 @@ import pytest
 
 from balancer_cases import kill, leave_and_return, reach_both, stay, terminate
 from balancer_load import HEADER, MODEL, answered, header, homes
-from haproxy_process import HAProxy, need, states
+from haproxy_process import HAProxy, drain, need
 from replica_process import address
 from voxeld import messages
 from voxeld_process import PATIENCE
@@ -37,20 +36,6 @@ def test_every_geometry_stays_on_one_replica(proxy, replicas, grids):
 
 def test_calls_without_the_header_reach_both(proxy, replicas, grids):
     reach_both(proxy, replicas, grids)
-
-
-def drain(proxy, replica):
-    """As deploy/haproxy/README.md says; the replica that ends has no call any more."""
-    for name in ("voxeld", "voxeld_any"):
-        assert f"{name}/{replica.name}" in states(proxy.admin)
-    proxy.ask(f"set server voxeld/{replica.name} state drain")
-    proxy.wait_state("DRAIN", f"voxeld/{replica.name}", f"voxeld_any/{replica.name}")
-    yield
-    replica.terminate()
-    replica.signal(signal.SIGTERM)
-    assert replica.end() == 0
-    yield
-    proxy.ask(f"set server voxeld/{replica.name} state ready")
 
 
 @pytest.mark.parametrize("how", [drain, terminate, kill])
