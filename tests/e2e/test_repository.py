@@ -262,6 +262,7 @@ def test_what_check_notes_is_in_the_log_once(tmp_path, devices):
     count = len(devices.split(","))
     with Daemon(tmp_path / "repository", tmp_path, "--device", devices) as daemon:
         daemon.wait_said("WORKER_READY", count)  # the daemon is ready with the first of them
+        daemon.wait_said("MODEL_NOTE", 2)  # what a killed process has not written is lost
         for worker in daemon.workers():  # a reload does not report it again
             os.kill(worker, signal.SIGKILL)
         daemon.wait_said("WORKER_READY", 2 * count)
