@@ -320,8 +320,10 @@ static vx_status layer_tensors(const struct vx_layer_reader *reader,
     const char *known[VX_TENSORS_PER_LAYER];
     for (int role = 0; role < VX_TENSORS_PER_LAYER; role++)
         known[role] = layer->tensors[role] ? role_names[role] : NULL;
-    VX_TRY(vx_network_check_keys(named, &(struct vx_words){known, VX_COUNT(known)},
-                                 reader->why));
+    vx_status status = vx_network_check_keys(
+        named, &(struct vx_words){known, VX_COUNT(known)}, reader->why);
+    if (status.fault) vx_why_prefix(reader->why, "\"tensors\": ");
+    VX_TRY(status);
     for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
         const struct vx_json *name = vx_json_find(named, role_names[role]);
         if (name) VX_TRY(vx_json_read_text(name, reader->why, &layer->tensors[role]));

@@ -334,11 +334,13 @@ vx_status vx_plan_shapes(const struct vx_plan *plan, const i32 own[3], struct vx
 }
 
 vx_status vx_plan_outside(const struct vx_plan *plan, const i32 own[3], i64 row,
-                          struct vx_why *why)
+                          const i32 at[4], struct vx_why *why)
 {
     const i32 *shape = vx_plan_shape(plan, own);
-    char which[32] = "a row of coords";
-    if (row >= 0) snprintf(which, sizeof which, "coords row %lld", (long long)row);
+    char which[96] = "a row of coords";
+    if (row >= 0)
+        snprintf(which, sizeof which, "coords row %lld (%d, %d, %d, %d)", (long long)row,
+                 at[0], at[1], at[2], at[3]);
     VX_FAIL_WHY(
         why, INVALID_ARGUMENT, "a voxel lies outside of the spatial shape",
         "%s lies outside of the %s's spatial_shape: expected 0 to %d, 0 to %d and 0 "

@@ -152,10 +152,10 @@ const i32 *vx_plan_shape(const struct vx_plan *plan, const i32 own[3]);
  * INVALID_ARGUMENT if a kernel is larger than what it reads. */
 VX_MUST_USE vx_status vx_plan_shapes(const struct vx_plan *plan, const i32 own[3],
                                      struct vx_why *why, i32 shapes[VX_SETS_MAX][3]);
-/* Fails with INVALID_ARGUMENT: this row of the request lies outside of its spatial shape.
- * -1: some row. */
+/* Fails with INVALID_ARGUMENT: this row of the request, at sample x y z, lies outside of
+ * its spatial shape.  -1 and NULL: some row. */
 VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, const i32 own[3],
-                                      i64 row, struct vx_why *why);
+                                      i64 row, const i32 at[4], struct vx_why *why);
 /* The rows of all sets together. */
 i64 vx_plan_set_voxels(const struct vx_plan *plan, const i64 *rows);
 /* The pairs of the maps for which vx_map_is_one; ORDER, which not every device has, has

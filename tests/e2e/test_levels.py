@@ -293,9 +293,10 @@ def test_many_at_once_have_the_bits_that_they_have_alone(daemon, client):
 def test_a_voxel_outside_of_the_spatial_shape_is_refused_alone(client, models, at, value):
     coords, feats = cloud(13, 200)
     coords[17, at] = value
-    with pytest.raises(InvalidArgument, match="coords row 17 lies outside of the network's "
-                                              "spatial_shape: expected 0 to 31, 0 to 31 and 0 "
-                                              "to 15"):
+    came = ", ".join(map(str, coords[17]))
+    with pytest.raises(InvalidArgument, match=rf"coords row 17 \({came}\) lies outside of the "
+                                              "network's spatial_shape: expected 0 to 31, 0 to "
+                                              "31 and 0 to 15"):
         client.infer("encoder", coords, feats)
     coords, feats = cloud(14, 200)
     np.testing.assert_allclose(client.infer("encoder", coords, feats)["out"],

@@ -403,6 +403,7 @@ def test_random_damage_is_an_answer_or_an_error(server):
     ({"version": 1.0}, "version: expected an int or a str, got 1.0"),
     ({"version": False}, "version: expected an int or a str, got False"),
     ({"coords_ref": 5}, "coords_ref: expected a str"),
+    ({"timing": "layer"}, "timing: expected True, False or \"layers\", got 'layer'"),
     ({"outputs_in": ["out"]}, "outputs_in: expected a dict, got list"),
     ({"outputs_in": {"out": None}}, "expected an array for 'out', got NoneType"),
 ])

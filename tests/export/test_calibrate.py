@@ -182,6 +182,7 @@ def test_weights_of_32_bits_need_a_precision(capsys, folder):
     words = ["calibrate", folder, "--data", folder / "example.npz"]
     code, _, err = run(capsys, *words)
     assert code == 1 and 'expected "fp16" or "bf16" with layers that have "fp8_scale"' in err
+    assert err.endswith("\n--precision fp16 or bf16 sets it\n")
     assert run(capsys, *words, "--precision", "bf16")[0] == 0
     assert document_of(folder)["precision"] == "bf16"
 

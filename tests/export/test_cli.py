@@ -192,6 +192,26 @@ def test_mistakes(capsys, tmp_path, monkeypatch, name):
     assert list(tmp_path.iterdir()) == []  # nothing half-written
 
 
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "pth"])
+@pytest.mark.parametrize("content", ["text", "nothing", "half a zip", "one array"])
+def test_a_file_that_is_no_checkpoint(capsys, tmp_path, ending, content):
+    path = tmp_path / f"a.{ending}"
+    np.savez(tmp_path / "whole.npz", weight=np.zeros((20, 20)))
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    contents = {
+        "text": b"hello\n",
+        "nothing": b"",
+        "half a zip": (tmp_path / "whole.npz").read_bytes()[:900],
+        "one array": (tmp_path / "one.npy").read_bytes(),
+    }
+    path.write_bytes(contents[content])
+    code, _, err = run(capsys, "checkpoint", path, "--family", "second", "-o", tmp_path / "made")
+    kinds = {"npz": "an .npz of arrays", "safetensors": "a .safetensors", "pth": "a checkpoint of "}
+    assert code == 1 and f"a.{ending} is not {kinds[ending]}" in err
+    assert ending != "pth" or "Error: " in err  # a KeyError's text is the key alone: "101"
+    assert not (tmp_path / "made").exists()
+
+
 def test_another_checkpoint(capsys, tmp_path, folder):
     checkpoint_of(tmp_path / "a.safetensors", "", False)
     code, _, err = run(

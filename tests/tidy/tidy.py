@@ -32,7 +32,9 @@ def tree_files():
     """Every text file of the tree, by its path from the root."""
     files = {}
     for folder, folders, names in os.walk(TREE):
-        folders[:] = sorted(name for name in folders if name not in OUTSIDE)
+        folders[:] = sorted(
+            name for name in folders if name not in OUTSIDE and not name.endswith(".egg-info")
+        )
         for name in sorted(set(names) - OUTSIDE):  # `.git` is a file in a worktree
             path = pathlib.Path(folder, name)
             relative = path.relative_to(TREE).as_posix()

@@ -44,12 +44,15 @@ static enum voxel_code scene_check(const struct render_scene *scene,
                                view->elevation);
     const struct voxel_tensor *output = scene->output;
     if (!output) return VOXEL_OK;
+    if (output->rank > 2)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "output '%s' is a dense tensor and cannot be drawn",
+                               output->name);
     int64_t channels = 1;
     for (int32_t i = 1; i < output->rank; i++)
         if (__builtin_mul_overflow(channels, output->shape[i], &channels)) channels = -1;
-    if (output->rank < 1 || output->rank > 2 || channels < 1 ||
-        output->shape[0] != scene->cloud->count || channels > FEATS_MAX ||
-        output->type == VOXEL_BYTES)
+    if (output->rank < 1 || channels < 1 || output->shape[0] != scene->cloud->count ||
+        channels > FEATS_MAX || output->type == VOXEL_BYTES)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
             "output '%s' cannot be drawn: expected a row of 1 to %d numbers "

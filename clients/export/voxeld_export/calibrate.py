@@ -288,8 +288,9 @@ def _verdict(staged, program, rows):
     first = next((i for i, line in enumerate(lines) if line.startswith("FP8: ")), len(lines))
     if run.returncode:
         table = "\n".join([*_table(rows), *lines[first:]])
+        flag = "\n--precision fp16 or bf16 sets it" if '"precision": expected' in run.stderr else ""
         raise ExportError(
             f"voxeld check refuses the result, and nothing is changed:\n{table}\n"
-            f"{run.stderr.strip()}"
+            f"{run.stderr.strip()}{flag}"
         )
     return "\n".join(lines[first:])

@@ -3,9 +3,24 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+import zipfile
+import zlib
+
 import numpy as np
 
 from .errors import ExportError
+
+
+def arrays_of(path):
+    """The arrays of an .npz.  Nothing of it is unpickled, as that can run code."""
+    try:
+        file = np.load(path)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array")
+        with file:
+            return dict(file)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ExportError(f"{path} is not an .npz of arrays: {error}") from error
 
 
 class Example:
@@ -33,11 +48,7 @@ class Example:
     @classmethod
     def open(cls, path):
         """Reads what `save` wrote, or a request alone: then there are no outputs."""
-        try:
-            with np.load(path) as file:
-                arrays = dict(file)
-        except (OSError, ValueError) as error:
-            raise ExportError(f"{path} is not an .npz of arrays: {error}") from error
+        arrays = arrays_of(path)
         for name in ("coords", "feats"):
             if name not in arrays:
                 raise ExportError(

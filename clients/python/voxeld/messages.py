@@ -217,8 +217,11 @@ def _head(model, options):
     if not isinstance(given, Mapping):
         raise TypeError(f"parameters: expected a dict, got {type(given).__name__}")
     parameters = dict(given)
-    if options.get("timing"):
-        parameters["timing"] = "layers" if options["timing"] == "layers" else True
+    timing = options.get("timing")
+    if isinstance(timing, str) and timing != "layers":
+        raise TypeError(f'timing: expected True, False or "layers", got {timing!r}')
+    if timing:
+        parameters["timing"] = "layers" if timing == "layers" else True
     timeout = _count("queue_timeout_us", options.get("queue_timeout_us"))
     if timeout:
         parameters["timeout"] = timeout

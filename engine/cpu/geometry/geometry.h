@@ -123,8 +123,9 @@ struct vx_geometry_samples {
 void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
                              struct vx_geometry_samples *samples);
 /* The first row of the request, in the order of keys, that lies outside of 0 .. shape - 1
- * along an axis, or -1.  An axis of 0 is not bounded. */
-i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3]);
+ * along an axis, and its sample x y z; or -1.  An axis of 0 is not bounded. */
+i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3],
+                        i32 at[4]);
 /* The same for any set: the place of a voxel in its keys, or -1. */
 i64 vx_geometry_set_outside(const struct vx_geometry *geometry, i32 set,
                             const i32 shape[3]);

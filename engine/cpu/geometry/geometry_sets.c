@@ -307,10 +307,15 @@ i64 vx_geometry_set_outside(const struct vx_geometry *geometry, i32 set,
     return -1;
 }
 
-i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3])
+i64 vx_geometry_outside(const struct vx_geometry *geometry, const i32 shape[3], i32 at[4])
 {
+    const struct vx_keys *set = &geometry->request.set;
     i64 place = vx_geometry_set_outside(geometry, 0, shape);
-    return place < 0 ? -1 : geometry->request.set.rows[place];
+    if (place < 0) return -1;
+    at[0] = vx_key_sample(set->keys[place]);
+    for (int axis = 0; axis < 3; axis++)
+        at[axis + 1] = vx_key_axis(set->keys[place], axis);
+    return set->rows[place];
 }
 
 const struct vx_keys *vx_geometry_keys(const struct vx_geometry *geometry, i32 set)

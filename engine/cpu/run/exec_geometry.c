@@ -171,8 +171,10 @@ vx_status vx_job_stage(struct vx_job *job, i32 stage)
 static vx_status job_shape(struct vx_job *job)
 {
     struct vx_item *item = job->item;
-    i64 row = vx_geometry_outside(job->geometry, vx_plan_shape(job->plan, item->shape));
-    if (row >= 0) return vx_plan_outside(job->plan, item->shape, row, &item->why);
+    i32 at[4];
+    i64 row =
+        vx_geometry_outside(job->geometry, vx_plan_shape(job->plan, item->shape), at);
+    if (row >= 0) return vx_plan_outside(job->plan, item->shape, row, at, &item->why);
     return vx_plan_shapes(job->plan, item->shape, &item->why, job->shapes);
 }
 

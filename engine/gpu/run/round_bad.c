@@ -12,7 +12,7 @@ static vx_status bad_of_many(const struct vx_plan *plan,
                              struct vx_item *item)
 {
     if (result->fault[0] && vx_plan_shape(plan, item->shape)[0])
-        return vx_plan_outside(plan, item->shape, -1, &item->why);
+        return vx_plan_outside(plan, item->shape, -1, NULL, &item->why);
     VX_ENSURE_WHY(!result->fault[0], &item->why, INVALID_ARGUMENT,
                   "a coordinate is out of range",
                   "a coordinate in coords is out of range: expected %d to %d, and a "
@@ -46,9 +46,10 @@ vx_status vx_gpu_bad_coords(struct vx_gpu_round *round,
     VX_ENSURE_WHY(!status.fault, &item->why, INVALID_ARGUMENT,
                   "a voxel appears twice in coords",
                   "a voxel appears twice in coords; each voxel may appear once");
-    i64 row = vx_geometry_outside(geometry, vx_plan_shape(plan, item->shape));
+    i32 at[4];
+    i64 row = vx_geometry_outside(geometry, vx_plan_shape(plan, item->shape), at);
     vx_geometry_drop(room->cache, &geometry);
-    if (row >= 0) return vx_plan_outside(plan, item->shape, row, &item->why);
+    if (row >= 0) return vx_plan_outside(plan, item->shape, row, at, &item->why);
     VX_FAIL_WHY(&item->why, INTERNAL,
                 "the device refused coordinates in which the CPU finds no error",
                 "the device refused coordinates in which the CPU finds no error");

@@ -12,6 +12,7 @@ import os
 import numpy as np
 
 from ..errors import ExportError
+from ..example import arrays_of
 
 _NESTED = ("model_state", "model_state_dict", "state_dict", "model", "net", "weights")
 _MISSING_MAX = 8  # names that an error lists
@@ -93,8 +94,7 @@ class Checkpoint:
             except (OSError, SafetensorError) as error:
                 raise ExportError(f"{path} is not a .safetensors: {error}") from error
         if ending == ".npz":
-            with np.load(path) as arrays:
-                return cls(dict(arrays), path)
+            return cls(arrays_of(path), path)
         return cls(_of_torch(path), path)
 
     @classmethod
@@ -208,7 +208,8 @@ def _of_torch(path):
     try:
         thing = torch.load(path, map_location="cpu", **_careful(torch))
     except Exception as error:  # pickle, zip and torch have errors of their own
-        raise ExportError(f"{path} is not a checkpoint of torch: {error}") from error
+        why = f"{type(error).__name__}: {error}"  # a KeyError's text is the key alone
+        raise ExportError(f"{path} is not a checkpoint of torch: {why}") from error
     while isinstance(thing, dict) and not any(
         isinstance(value, torch.Tensor) for value in thing.values()
     ):

@@ -254,9 +254,10 @@ static const struct {
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"bias\":0"),
      "layer \"y\": line 1, column 133: \"bias\": expected true or false, got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"tensors\":{\"wieght\":\"a\"}"),
-     "layer \"y\": line 1: unknown key \"wieght\"; the nearest is \"weight\""},
+     "layer \"y\": \"tensors\": line 1: unknown key \"wieght\"; the nearest is "
+     "\"weight\""},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"bias\":false,\"tensors\":{\"bias\":\"a\"}"),
-     "layer \"y\": line 1: unknown key \"bias\"; known: weight"},
+     "layer \"y\": \"tensors\": line 1: unknown key \"bias\"; known: weight"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"tensors\":{\"weight\":7}"),
      "layer \"y\": line 1, column 146: \"weight\": expected a text, got 7"},
     {LAYERS("{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"feats\",\"eps\":-1}"),

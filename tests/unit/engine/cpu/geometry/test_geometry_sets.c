@@ -469,11 +469,12 @@ START_TEST(test_outside)
 {
     static const i32 rows[][4] = {{0, 5, 5, 5}, {0, 0, 9, 0}, {1, 0, 0, -1}};
     struct vx_geometry *geometry = rig_hold(&rows[0][0], 3);
-    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){6, 10, 0}), -1);
-    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){6, 10, 6}), 2);
-    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){6, 9, 6}), 1);
-    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){5, 10, 0}), 0);
-    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){0, 0, 0}), -1);
+    i32 at[4];
+    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){6, 10, 0}, at), -1);
+    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){6, 10, 6}, at), 2);
+    ck_assert(at[0] == 1 && at[1] == 0 && at[2] == 0 && at[3] == -1);
+    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){6, 9, 6}, at), 1);
+    ck_assert_int_eq(vx_geometry_outside(geometry, (i32[]){5, 10, 0}, at), 0);
     vx_geometry_drop(rig.cache, &geometry);
 }
 END_TEST
