@@ -186,38 +186,41 @@ static int main_engine_tool(int count, char **arguments)
 static const struct {
     const char *name;
     int (*run)(int count, char **arguments); /* the arguments after the name */
+    bool own;                                /* voxeld starts it, not a person */
 } commands[] = {
-    {"serve", main_serve},         {"check", vx_tool_check},
-    {"devices", main_engine_tool}, {"compile", main_engine_tool},
-    {"tune", main_engine_tool},    {"bench", main_engine_tool},
-    {"record", main_engine_tool},  {"health", vx_tool_health},
-    {"config", vx_tool_config},    {"token", vx_tool_token},
-    {"worker", main_worker},       {"probe", main_probe},
-    {"hiprtc", main_engine_tool},
+    {"serve", main_serve, false},         {"check", vx_tool_check, false},
+    {"devices", main_engine_tool, false}, {"compile", main_engine_tool, false},
+    {"tune", main_engine_tool, false},    {"bench", main_engine_tool, false},
+    {"record", main_engine_tool, false},  {"health", vx_tool_health, false},
+    {"config", vx_tool_config, false},    {"token", vx_tool_token, false},
+    {"worker", main_worker, true},        {"probe", main_probe, true},
+    {"hiprtc", main_engine_tool, true},
 };
 
 static int main_run(int argc, char **argv)
 {
     const char *names[VX_COUNT(commands)];
+    size_t names_count = 0;
     char nearest[VX_NEAREST_BYTES];
     if (argc < 2) {
         vx_print_error("%s", usage);
         return 2;
     }
     for (size_t i = 0; i < VX_COUNT(commands); i++) {
-        names[i] = commands[i].name;
-        if (!strcmp(argv[1], names[i])) return commands[i].run(argc - 2, argv + 2);
+        if (!commands[i].own) names[names_count++] = commands[i].name;
+        if (!strcmp(argv[1], commands[i].name))
+            return commands[i].run(argc - 2, argv + 2);
     }
     if (!strcmp(argv[1], "--version")) {
         vx_print("voxeld %s (commit %s)\n", VX_VERSION, VX_COMMIT);
         return 0;
     }
-    if (vx_help_asked(1, argv + 1)) {
+    if (vx_help_asked(1, argv + 1) || !strcmp(argv[1], "help")) {
         vx_print("%s", usage);
         return 0;
     }
     vx_print_error("voxeld: unknown command \"%s\"%s\n\n%s", argv[1],
-                   vx_nearest_text(argv[1], names, VX_COUNT(names), nearest), usage);
+                   vx_nearest_text(argv[1], names, names_count, nearest), usage);
     return 2;
 }
 

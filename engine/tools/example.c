@@ -9,14 +9,20 @@
 
 /* --- the file --- */
 
+/* Of numpy's kinds: "float" before "32". */
+static const char *kind_name(char kind)
+{
+    return kind == 'f' ? "float" : kind == 'i' ? "int" : kind == 'u' ? "uint" : "type ";
+}
+
 static vx_status check_coords(const struct vx_example_file *file,
                               struct vx_npz_array *array, struct vx_why *why)
 {
     VX_ENSURE_WHY(array->rank == 2 && array->shape[1] == 4 && array->kind == 'i' &&
                       array->size >= 4,
                   why, INVALID_ARGUMENT, "coords of an example have another shape",
-                  "%s: expected coords int32 [N, 4], got %c%d of %d dimensions",
-                  file->label, array->kind, array->size, array->rank);
+                  "%s: expected coords int32 [N, 4], got %s%d of %d dimensions",
+                  file->label, kind_name(array->kind), 8 * array->size, array->rank);
     if (array->size == 4) return VX_OK;
     const i64 *wide = array->data;
     i32 *narrow = array->data;
@@ -40,9 +46,9 @@ static vx_status check_feats(const struct vx_example_file *file,
                       array->shape[1] == file->channels && array->kind == 'f' &&
                       array->size == 4,
                   why, INVALID_ARGUMENT, "feats of an example have another shape",
-                  "%s: expected feats float32 [%lld, %d], got %c%d [%lld, %lld]%s",
-                  file->label, (long long)rows, file->channels, array->kind, array->size,
-                  (long long)array->shape[0], (long long)array->shape[1],
+                  "%s: expected feats float32 [%lld, %d], got %s%d [%lld, %lld]%s",
+                  file->label, (long long)rows, file->channels, kind_name(array->kind),
+                  8 * array->size, (long long)array->shape[0], (long long)array->shape[1],
                   array->rank == 2 ? "" : ", with other dimensions");
     return VX_OK;
 }

@@ -32,7 +32,7 @@ def test_every_command_has_help(command, ask):
     assert len(done.stdout.splitlines()) >= 3, done.stdout
 
 
-@pytest.mark.parametrize("ask", ["--help", "-h"])
+@pytest.mark.parametrize("ask", ["--help", "-h", "help"])
 def test_help_lists_the_commands_for_people(ask):
     done = run(VOXELD, ask)
     assert done.returncode == 0 and not done.stderr
@@ -63,7 +63,8 @@ def test_help_behind_other_words(words):
 @pytest.mark.parametrize("words, nearest", [
     (["serv"], 'unknown command "serv"; the nearest is "serve"'),
     (["chekc", "m"], 'unknown command "chekc"; the nearest is "check"'),
-    (["frobnicate"], 'unknown command "frobnicate"; known: serve, check, devices'),
+    (["frobnicate"], 'unknown command "frobnicate"; known: serve, check, devices, compile, tune, '
+     "bench, record, health, config, token\n"),
     (["serve", "--repositry", "m"], "unknown setting '--repositry'; the nearest is --repository"),
     (["worker", "--grcp", "m"], "unknown setting '--grcp'; the nearest is --grpc"),
     (["bench", "--algoritm", "auto"], 'unknown option "--algoritm"; the nearest is "--algorithm"'),

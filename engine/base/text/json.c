@@ -40,6 +40,7 @@ static const char *parse_hint(const struct parser *parser)
     const char *before = parser->at;
     if (before == parser->end) return "";
     if (*before == '/') return " (JSON has no comments)";
+    if (*before == '\xef') return " (JSON has no byte order mark)";
     if (*before != '}' && *before != ']') return "";
     while (before > parser->text && strchr(" \t\r\n", before[-1])) before--;
     bool comma = before > parser->text && before[-1] == ',';

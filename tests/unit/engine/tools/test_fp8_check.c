@@ -216,7 +216,7 @@ START_TEST(data_that_cannot_be_used)
         enum vx_code code;
     } cases[] = {
         {-1, 0, "/fp8.npz: cannot be opened", VX_CODE_NOT_FOUND},
-        {20, 2, "/fp8.npz: expected feats float32 [20, 3], got f4 [20, 2]",
+        {20, 2, "/fp8.npz: expected feats float32 [20, 3], got float32 [20, 2]",
          VX_CODE_INVALID_ARGUMENT},
         {0, 3, "/fp8.npz: expected at least 1 voxel, got 0", VX_CODE_INVALID_ARGUMENT},
     };
