@@ -258,6 +258,8 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
         if (share == VX_RPC_SHARE_CALLS)
             govern->governor->active += (before + more > 0) - (before > 0);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
+        if (share == VX_RPC_SHARE_REFUSED && (!before || more < 0))
+            govern->refused_ns = vx_clock_ns();
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }

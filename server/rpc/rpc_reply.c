@@ -86,19 +86,27 @@ void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char
         vx_rpc_end_start(record, NULL);
 }
 
-void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code, const char *text)
+void vx_rpc_refusal_tell(const struct vx_rpc_record *record, enum vx_code code,
+                         const char *model, const char *text)
 {
     const struct vx_rpc_options *options = &record->rpc->options;
     i32 method = record->call.method;
+    const char *path = method == VX_RPC_METHOD_UNKNOWN ? "" : vx_method_get(method)->path;
     if (options->on_refused)
-        options->on_refused(
-            options->context,
-            &(struct vx_rpc_refusal){.code = code,
-                                     .method = method == VX_RPC_METHOD_UNKNOWN
-                                                   ? ""
-                                                   : vx_method_get(method)->path,
-                                     .model = record->call.request.model,
-                                     .text = text});
+        options->on_refused(options->context, &(struct vx_rpc_refusal){.code = code,
+                                                                       .method = path,
+                                                                       .model = model,
+                                                                       .text = text});
+}
+
+void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code, const char *text)
+{
+    vx_rpc_refusal_tell(record, code, record->call.request.model, text);
+    if (!record->parent) {
+        pthread_mutex_lock(&record->rpc->lock);
+        vx_rpc_refused_count(record, true);
+        pthread_mutex_unlock(&record->rpc->lock);
+    }
     vx_rpc_call_end(record, code, text);
 }
 

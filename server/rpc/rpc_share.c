@@ -73,7 +73,7 @@ static bool may_lose_place(const struct vx_rpc_record *record)
 {
     int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
     if (!record->counted) return false;
-    if (wire != VX_RPC_SENDING)
+    if (wire != VX_RPC_SENDING && wire != VX_RPC_CUT)
         return record->awaits && vx_rpc_govern_is_due(vx_rpc_place_of(record));
     return vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) >
            CALLS_PART_MIN;
@@ -120,6 +120,14 @@ void vx_rpc_call_count(struct vx_rpc_record *record, bool counts)
     vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS, counts ? 1 : -1);
 }
 
+void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts)
+{
+    bool counted = record->counted || record->stream.open;
+    if (record->refused == counts || (counts && counted)) return;
+    record->refused = counts;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_REFUSED, counts ? 1 : -1);
+}
+
 bool vx_rpc_record_admit(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
@@ -130,6 +138,7 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     if (rpc->in_flight >= rpc->options.calls_max)
         going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
     if (going) vx_rpc_call_count(going, false);
+    if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->in_flight < limit;
     if (admitted) vx_rpc_call_count(record, true);
     if (admitted && (kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI))
@@ -157,6 +166,7 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     if (rpc->streams >= rpc->options.streams_max)
         going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_stream);
     if (going) vx_rpc_stream_uncount(going);
+    if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->streams < rpc->options.streams_max;
     record->stream = (struct vx_rpc_stream){
         .open = admitted, .strict = record->stream.strict, .active_ns = vx_clock_ns()};

@@ -261,6 +261,24 @@ def unknown_methods(swarm, target):
     swarm.add(4, target.grpc, begun("/no.Such/Method", lambda head: [head], block=600))
 
 
+@attack("400 calls of a method that is not there, each of 4 connections that read nothing, and then "
+        "inferences of headers alone", arena=True, receive_bytes=4096, seconds=6)
+def refusals_unread(swarm, target):
+    request = h2.message(h2.infer_request(target.wide, 1024))
+
+    def script(_peer):
+        full, again = h2.kept_block("/no.Such/Method")
+        yield h2.opening(INITIAL_WINDOW_SIZE=2**31 - 1) + h2.window(0, 2**31 - 1 - 65535) \
+            + h2.headers(1, h2.call_block(h2.INFER)) + h2.data(1, request, h2.END_STREAM)
+        yield 1.0  # its answer fills the socket
+        yield h2.headers(3, full)
+        for first in range(5, 805, 160):
+            yield h2.flow([h2.headers(0, again)], first, 80)
+            yield 0.3
+        yield h2.flow([h2.headers(0, h2.call_block(h2.INFER))], 805, 16)
+    swarm.add(4, target.grpc, script, reads=False)
+
+
 @attack("calls without any of the headers that a call has, 4 connections")
 def bare_calls(swarm, target):
     def script(_peer):

@@ -31,6 +31,7 @@ TCP = {
     "arena_full": (("arena_full",), 1.5),
     "windows_closed": (("slow_windows", "zero_window"), 1.5),
     "answers_unread": (("answers_unread",), 1.5),
+    "refusals_unread": (("refusals_unread",), 4),
     "questions": (("questions", "unknown_methods", "bare_calls", "bad_requests"), 1.5),
 
     "streams_whole": (("stream_pipelined",), 2.5),
@@ -106,7 +107,7 @@ QUICK = {
     "records", "tls_all",
     "bare_48", "bare_200", "admin_heads", "admin_requests",
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
-    "windows_closed", "answers_unread", "streams_whole", "streams_unread", "questions_large",
+    "windows_closed", "answers_unread", "refusals_unread", "streams_whole", "streams_unread", "questions_large",
     "questions_unread", "lasting",
     "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
     "half_open", "churn", "mix_all",
