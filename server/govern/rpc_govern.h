@@ -186,6 +186,8 @@ bool vx_rpc_govern_lives(struct vx_rpc_place place);
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
 /* The number of connections that have calls in flight. */
 i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
+/* The number of those that have streams. */
+i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor);
 /* Counts so many bytes of the arena for a tensor of a call.  False: little of it is left
  * and the connection has its part already; nothing is counted. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);

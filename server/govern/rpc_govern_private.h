@@ -50,6 +50,7 @@ struct vx_rpc_governor {
     i64 freed_ns;         /* when much of `held` was last freed */
     i64 look_ns, turn_ns; /* when each was last */
     i32 active;           /* connections with calls in flight */
+    i32 streaming;        /* connections with streams */
     i32 holders;          /* connections that hold bytes of unfinished messages */
     i32 takers;           /* connections that have bytes of the arena */
     u64 tensors, arena_bytes;

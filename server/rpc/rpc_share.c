@@ -16,6 +16,8 @@
 #define AWAIT_NS (VX_NS_PER_S / 4)
 /* A stream that has had nothing to do for so long may lose its place. */
 #define STREAM_IDLE_NS (5 * VX_NS_PER_S)
+/* The same for one whose answer is not read. */
+#define STREAM_UNREAD_NS (10 * VX_NS_PER_S)
 /* A connection may have so many calls in flight, however many connections there are. */
 #define CALLS_PART_MIN 16
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
@@ -150,12 +152,25 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     return admitted;
 }
 
-/* Such a stream may be in the middle of a message: gRPC does not tell. */
+/* Whether it is idle, or its answer is not read.  A stream without a request may be in the
+ * middle of a message: gRPC does not tell.  Of a connection with more than its part a stream
+ * goes at once: one connection whose answers did not get through its windows had all of them
+ * for as long as send_ns_max, and then again. */
 static bool may_lose_stream(const struct vx_rpc_record *record)
 {
+    struct vx_rpc *rpc = record->rpc;
     const struct vx_rpc_stream *stream = &record->stream;
-    return stream->open && stream->started && !stream->first &&
-           vx_clock_ns() - stream->active_ns > STREAM_IDLE_NS;
+    if (!stream->open || !stream->started) return false;
+    i32 streaming = vx_rpc_governor_streaming(vx_rpc_accept_governor(rpc->accept));
+    i32 part = rpc->options.streams_max / (streaming + 1);
+    bool more = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS) >
+                (part > 1 ? part : 1);
+    i64 now_ns = vx_clock_ns();
+    if (!stream->first)
+        return now_ns - stream->active_ns > (more ? AWAIT_NS : STREAM_IDLE_NS);
+    i64 since_ns = atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed);
+    return atomic_load_explicit(&record->wire, memory_order_relaxed) != VX_RPC_IDLE &&
+           now_ns - since_ns > (more ? AWAIT_NS : STREAM_UNREAD_NS);
 }
 
 bool vx_rpc_stream_admit(struct vx_rpc_record *record)
@@ -178,7 +193,8 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     pthread_mutex_unlock(&rpc->lock);
     if (going)
         room_make(going, "the server is at its limit of open streams (streams_max), and "
-                         "this one was idle; try again later, or use ModelInfer");
+                         "this one was idle or not read; try again later, or use "
+                         "ModelInfer");
     return admitted;
 }
 

@@ -257,6 +257,54 @@ START_TEST(refusals_that_are_not_read_keep_no_one_out)
 }
 END_TEST
 
+/* ------- places of streams ------- */
+
+/* A stream with a request, whose answer no window lets through. */
+static void open_unread_stream(int fd, u32 id)
+{
+    u8 message[1024] = {0};
+    size_t length = rpc_infer_body(message + 5, sizeof message - 5, "abcd", 4);
+    message[3] = (u8)(length >> 8);
+    message[4] = (u8)length;
+    ck_assert(raw_call(fd, id, RPC_STREAM, NULL));
+    ck_assert(raw_send(fd, &(struct raw_frame){RAW_DATA, 0, id, message, length + 5}));
+}
+
+/* False: it was refused. */
+static bool stream_is_served(grpc_channel *channel)
+{
+    u8 body[1024];
+    struct rpc_client client;
+    struct rpc_result result = {0};
+    size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
+    rpc_client_open(&client, channel, RPC_STREAM, 0);
+    if (rpc_client_send(&client, body, length)) (void)rpc_client_half_close(&client);
+    if (rpc_client_receive(&client, &result)) rpc_result_clear(&result);
+    rpc_client_close(&client, &result);
+    bool served = result.code == GRPC_STATUS_OK;
+    rpc_result_clear(&result);
+    return served;
+}
+
+/* They are neither idle nor cut, for LIMIT_NS. */
+START_TEST(streams_whose_answers_are_not_read_make_room)
+{
+    u8 windows[6] = {0, 4, 0, 0, 0, 0};
+    struct raw_frame shut = {RAW_SETTINGS, 0, 0, windows, sizeof windows};
+    struct rpc_server *server = rpc_server_open(
+        &(struct rpc_server_options){.streams_max = 4, .send_ns_max = LIMIT_NS});
+    grpc_channel *channel = rpc_channel_open(server);
+    int fd = raw_open(server);
+    ck_assert(raw_send(fd, &shut));
+    for (u32 i = 0; i < 4; i++) open_unread_stream(fd, 2 * i + 1);
+    rpc_wait_seen(server, 4, 0);
+    VX_WAIT_UNTIL(stream_is_served(channel));
+    grpc_channel_destroy(channel);
+    close(fd);
+    rpc_server_close(server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_slow");
@@ -267,6 +315,7 @@ int main(void)
     tcase_add_test(tcase, answer_that_is_not_read_is_cut);
     tcase_add_test(tcase, connection_that_reads_nothing_after_a_cut_is_closed);
     tcase_add_test(tcase, refusals_that_are_not_read_keep_no_one_out);
+    tcase_add_test(tcase, streams_whose_answers_are_not_read_make_room);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
