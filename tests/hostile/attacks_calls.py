@@ -261,8 +261,8 @@ def unknown_methods(swarm, target):
     swarm.add(4, target.grpc, begun("/no.Such/Method", lambda head: [head], block=600))
 
 
-@attack("400 calls of an unknown method each of 4 connections that read nothing, and then inferences "
-        "of headers alone", arena=True, receive_bytes=4096, seconds=6)
+@attack("400 unknown calls each of 4 connections that read nothing, then inferences of headers alone",
+        arena=True, receive_bytes=4096, seconds=6)
 def refusals_unread(swarm, target):
     request = h2.message(h2.infer_request(target.wide, 1024))
 
