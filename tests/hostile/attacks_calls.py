@@ -261,7 +261,7 @@ def unknown_methods(swarm, target):
     swarm.add(4, target.grpc, begun("/no.Such/Method", lambda head: [head], block=600))
 
 
-@attack("400 unknown calls each of 4 connections that read nothing, then inferences of headers alone",
+@attack("400 unknown calls each of 4 connections that read nothing, then headers of inferences",
         arena=True, receive_bytes=4096, seconds=6)
 def refusals_unread(swarm, target):
     request = h2.message(h2.infer_request(target.wide, 1024))
