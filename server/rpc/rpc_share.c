@@ -113,6 +113,30 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     return rpc->options.calls_max + (few > small ? few : small);
 }
 
+/* Under the lock.  For a connection with few calls in flight: one whose answer is not read,
+ * of the connection that has most of them, with a reference; or NULL.  Without it 156
+ * connections with 16 such calls or one each had all places, the last ones, too. */
+static struct vx_rpc_record *room_unread(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    struct vx_rpc_record *going = NULL;
+    i64 until_ns = vx_clock_ns() - AWAIT_NS;
+    i32 most = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) + 1;
+    if (most > calls_part(rpc)) return NULL;
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct vx_rpc_record *one = &rpc->records[i];
+        int wire = atomic_load_explicit(&one->wire, memory_order_relaxed);
+        if (!one->counted || (wire != VX_RPC_SENDING && wire != VX_RPC_CUT)) continue;
+        if (atomic_load_explicit(&one->wire_since_ns, memory_order_relaxed) > until_ns)
+            continue;
+        i32 has = vx_rpc_govern_has(vx_rpc_place_of(one), VX_RPC_SHARE_CALLS);
+        if (has <= most) continue;
+        most = has;
+        going = one;
+    }
+    return going && vx_rpc_record_hold(going) ? going : NULL;
+}
+
 /* Under the lock. */
 void vx_rpc_call_count(struct vx_rpc_record *record, bool counts)
 {
@@ -137,8 +161,9 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     i32 limit = calls_limit(record);
-    if (rpc->in_flight >= rpc->options.calls_max)
-        going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
+    bool full = rpc->in_flight >= rpc->options.calls_max;
+    if (full) going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
+    if (full && !going) going = room_unread(record);
     if (going) vx_rpc_call_count(going, false);
     if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->in_flight < limit;

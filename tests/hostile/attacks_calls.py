@@ -214,6 +214,18 @@ def zero_window(swarm, target):
     swarm.add(8, target.grpc, script)
 
 
+@attack("66 connections with 16 questions each whose windows are 0, and 90 with one", seconds=4)
+def zero_window_crowd(swarm, target):
+    asked = h2.data(0, h2.message(b""), h2.END_STREAM)
+
+    def script(peer):
+        full, again = h2.kept_block(h2.SERVICE + "ServerMetadata")
+        yield 0.01 * (peer.number % 156)
+        yield h2.opening(INITIAL_WINDOW_SIZE=0) + h2.flow([h2.headers(0, full), asked], 1, 1) \
+            + (h2.flow([h2.headers(0, again), asked], 3, 15) if peer.number % 156 < 66 else b"")
+    swarm.add(156, target.grpc, script)
+
+
 @attack("16 connections which ask for answers of all sizes until none fits, and read none",
         arena=True, seconds=4)
 def arena_full(swarm, target):

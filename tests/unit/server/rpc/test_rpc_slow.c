@@ -160,6 +160,13 @@ static void on_refused(void *server, const struct vx_rpc_refusal *refusal)
     ck_assert_ptr_nonnull(refusal->method);
 }
 
+static void ask_live(int fd, u32 id)
+{
+    ck_assert(raw_call(fd, id, RPC_LIVE, NULL));
+    ck_assert(raw_message(fd, id, 0, 5));
+    ck_assert(raw_send(fd, &(struct raw_frame){RAW_DATA, RAW_END_STREAM, id, NULL, 0}));
+}
+
 static struct rpc_server *server_open_blocked(i32 streams_max, int *fd)
 {
     struct rpc_server *server =
@@ -173,9 +180,7 @@ static struct rpc_server *server_open_blocked(i32 streams_max, int *fd)
     struct raw_frame wide = {RAW_WINDOW, 0, 0, most, sizeof most};
     *fd = raw_open_small(server);
     ck_assert(raw_send(*fd, &open) && raw_send(*fd, &wide));
-    ck_assert(raw_call(*fd, 1, RPC_LIVE, NULL));
-    ck_assert(raw_message(*fd, 1, 0, 5));
-    ck_assert(raw_send(*fd, &(struct raw_frame){RAW_DATA, RAW_END_STREAM, 1, NULL, 0}));
+    ask_live(*fd, 1);
     return server;
 }
 
@@ -257,7 +262,48 @@ START_TEST(refusals_that_are_not_read_keep_no_one_out)
 }
 END_TEST
 
-/* ------- places of streams ------- */
+/* ------- places ------- */
+
+/* No window lets an answer through. */
+static int open_shut(struct rpc_server *server)
+{
+    u8 windows[6] = {0, 4, 0, 0, 0, 0};
+    int fd = raw_open(server);
+    ck_assert(
+        raw_send(fd, &(struct raw_frame){RAW_SETTINGS, 0, 0, windows, sizeof windows}));
+    return fd;
+}
+
+static bool live_is_served(grpc_channel *channel)
+{
+    struct rpc_result result = {0};
+    rpc_unary(channel, RPC_LIVE, "", 0, &result);
+    bool served = result.code == GRPC_STATUS_OK;
+    rpc_result_clear(&result);
+    return served;
+}
+
+/* So many connections with 16 calls, and then with one, have all places that there are for
+ * calls_max, small calls and who has few. */
+START_TEST(calls_whose_answers_are_not_read_make_room)
+{
+    enum { MANY = 3, ONE = 32 };
+    int fds[MANY + ONE];
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
+        .calls_max = 16, .connections_max = 64, .send_ns_max = LIMIT_NS});
+    grpc_channel *channel = rpc_channel_open(server);
+    for (i32 i = 0, calls = 0; i < MANY + ONE; i++) {
+        fds[i] = open_shut(server);
+        for (u32 k = 0; k < (i < MANY ? 16 : 1); k++, calls++)
+            ask_live(fds[i], 2 * k + 1);
+        rpc_wait_in_flight(server, calls);
+    }
+    VX_WAIT_UNTIL(live_is_served(channel));
+    grpc_channel_destroy(channel);
+    for (i32 i = 0; i < MANY + ONE; i++) close(fds[i]);
+    rpc_server_close(server);
+}
+END_TEST
 
 /* A stream with a request, whose answer no window lets through. */
 static void open_unread_stream(int fd, u32 id)
@@ -289,13 +335,10 @@ static bool stream_is_served(grpc_channel *channel)
 /* They are neither idle nor cut, for LIMIT_NS. */
 START_TEST(streams_whose_answers_are_not_read_make_room)
 {
-    u8 windows[6] = {0, 4, 0, 0, 0, 0};
-    struct raw_frame shut = {RAW_SETTINGS, 0, 0, windows, sizeof windows};
     struct rpc_server *server = rpc_server_open(
         &(struct rpc_server_options){.streams_max = 4, .send_ns_max = LIMIT_NS});
     grpc_channel *channel = rpc_channel_open(server);
-    int fd = raw_open(server);
-    ck_assert(raw_send(fd, &shut));
+    int fd = open_shut(server);
     for (u32 i = 0; i < 4; i++) open_unread_stream(fd, 2 * i + 1);
     rpc_wait_seen(server, 4, 0);
     VX_WAIT_UNTIL(stream_is_served(channel));
@@ -315,6 +358,7 @@ int main(void)
     tcase_add_test(tcase, answer_that_is_not_read_is_cut);
     tcase_add_test(tcase, connection_that_reads_nothing_after_a_cut_is_closed);
     tcase_add_test(tcase, refusals_that_are_not_read_keep_no_one_out);
+    tcase_add_test(tcase, calls_whose_answers_are_not_read_make_room);
     tcase_add_test(tcase, streams_whose_answers_are_not_read_make_room);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
