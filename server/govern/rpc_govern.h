@@ -84,6 +84,7 @@ enum vx_rpc_share {
     /* Calls that are not in flight, because they were refused or made room for others, and
      * that have not ended: their client has not read so far. */
     VX_RPC_SHARE_REFUSED,
+    VX_RPC_SHARE_ENDED, /* calls whose last answer is on its way to their client */
     VX_RPC_SHARES_COUNT
 };
 
@@ -118,7 +119,7 @@ struct vx_rpc_govern {
     i32 passes;               /* turns as the owner in which it brought nothing */
     bool had_turn;            /* was the owner since the last check */
     i64 leaving_ns;           /* gRPC has ended it; until when its client may read */
-    i64 active_ns;            /* when it last brought something */
+    i64 asked_ns;             /* when it last began a call or ended a message */
     i32 shares[VX_RPC_SHARES_COUNT];
     i64 refused_ns; /* when the first of its refused calls came, or one last ended */
     u64 tensors;    /* bytes of the arena that its calls have */

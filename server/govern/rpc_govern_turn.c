@@ -25,7 +25,7 @@
  * and most of its calls bring no message or its work is used up. */
 #define FLOOD_LOOKS 3
 #define FLOOD_CALLS 100 /* per check */
-/* A connection without a call for so long is not a client between two requests. */
+/* A connection that asks nothing for so long is not a client between two requests. */
 #define IDLE_NS (5 * VX_NS_PER_S)
 /* A connection that costs so much work from check to check while it reads none of our
  * answers is closed after so many checks. */
@@ -325,15 +325,28 @@ void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
     if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
 }
 
+/* The claim of a connection that asks nothing: 3 if a call of it waits for us, 2 if it has
+ * not read an answer, 1 if its calls last as long as it likes, 0 if it has none. */
+static i32 claim_of_idle(const struct vx_rpc_govern *govern)
+{
+    i32 lasts = govern->shares[VX_RPC_SHARE_IDLE];
+    i32 ended = govern->shares[VX_RPC_SHARE_ENDED];
+    if (govern->shares[VX_RPC_SHARE_ARRIVED] > lasts + ended) return 3;
+    return ended ? 2 : lasts ? 1 : 0;
+}
+
 void vx_rpc_governor_crowded(struct vx_rpc_governor *governor)
 {
     struct vx_rpc_govern *idle = NULL;
     i64 since_ns = vx_clock_ns() - IDLE_NS;
+    i32 least = 3;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        bool busy = one->shares[VX_RPC_SHARE_ARRIVED];
-        if (busy || one->cut || one->active_ns > since_ns) continue;
-        if (!idle || one->active_ns < idle->active_ns) idle = one;
+        i32 claim = claim_of_idle(one);
+        if (one->cut || one->asked_ns > since_ns || claim > least || claim == 3) continue;
+        if (idle && claim == least && one->asked_ns >= idle->asked_ns) continue;
+        idle = one;
+        least = claim;
     }
     if (idle) vx_rpc_govern_close(idle, VX_RPC_CUT_IDLE);
     pthread_mutex_unlock(&vx_rpc_govern_lock);

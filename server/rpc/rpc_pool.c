@@ -227,6 +227,9 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     if (record->arrived)
         vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ARRIVED, -1);
     record->arrived = false;
+    if (record->ended)
+        vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ENDED, -1);
+    record->ended = false;
     vx_rpc_govern_give(vx_rpc_place_of(record), record->tensors_bytes);
     record->tensors_bytes = 0;
     vx_rpc_govern_answer_give(vx_rpc_place_of(record), record->answer_bytes);

@@ -140,6 +140,7 @@ struct vx_rpc_record {
     u64 answer_bytes;   /* of the heap, counted for its connection */
     bool counted;       /* (lock) counted in in_flight */
     bool refused;       /* (lock) counted in VX_RPC_SHARE_REFUSED */
+    bool ended;         /* counted in VX_RPC_SHARE_ENDED */
     bool arrived;       /* counted in VX_RPC_SHARE_ARRIVED */
     bool metadata_sent; /* used only by the thread that may send */
     bool message_holds; /* the stream message in the arrivals mailbox holds a reference */

@@ -40,6 +40,8 @@ void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
         record->end_code == GRPC_STATUS_OK ? NULL : &text;
     record->send = (struct vx_rpc_tag){on_ended, record};
     vx_rpc_wire_set(record, VX_RPC_SENDING);
+    record->ended = true;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ENDED, 1);
     vx_rpc_govern_answered(vx_rpc_place_of(record),
                            message ? grpc_byte_buffer_length(message) : 0);
     vx_rpc_batch_start(record, ops, ops_count, &record->send);
