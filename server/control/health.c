@@ -75,24 +75,37 @@ static bool stream_reflects(const struct vx_call *call)
            call->method == VX_METHOD_ID_REFLECTION_V1ALPHA;
 }
 
-/* Adds a reflection stream; when there are too many, the oldest ends. */
+/* The oldest of the connection that has most of them; `all` has the newest first. */
+static struct vx_call *reflection_least(struct vx_call *const *all, i32 count)
+{
+    struct vx_call *least = NULL;
+    for (i32 i = 0, most = 0; i < count; i++) {
+        i32 has = 0;
+        for (i32 k = 0; k < count; k++)
+            has += all[k]->peer.connection == all[i]->peer.connection;
+        if (has < most) continue;
+        most = has;
+        least = all[i];
+    }
+    return least;
+}
+
+/* Adds a reflection stream; when there are too many, one ends. */
 static void reflection_enter(struct vx_health *health, struct vx_call *call)
 {
-    struct vx_call *oldest = NULL;
+    struct vx_call *all[VX_REFLECTIONS_MAX + 1];
     i32 count = 0;
     stream_enter(health, call);
-    for (struct vx_call *one = health->streams; one; one = one->watch_next) {
-        if (!stream_reflects(one)) continue;
-        oldest = one;
-        count++;
-    }
+    for (struct vx_call *one = health->streams; one; one = one->watch_next)
+        if (stream_reflects(one)) all[count++] = one;
     if (count <= VX_REFLECTIONS_MAX) return;
     struct vx_why why;
     vx_why_set(&why,
                "the limit of %d reflection streams is reached and this one was the "
-               "oldest; open it again",
+               "oldest of the client with most; open it again",
                VX_REFLECTIONS_MAX);
-    stream_fail(health, oldest, vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED), &why);
+    stream_fail(health, reflection_least(all, count),
+                vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED), &why);
 }
 
 static vx_status health_ending(void)

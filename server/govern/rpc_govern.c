@@ -244,7 +244,8 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     vx_rpc_govern_unseen(govern, (i64)(meter->calls - before.calls));
     govern->spent += meter->calls - before.calls + meter->work - before.work;
     if (meter->calls && !before.calls) count_fresh(govern, -1);
-    govern->active_ns = vx_clock_ns();
+    if (meter->calls != before.calls || meter->finished != before.finished)
+        govern->asked_ns = vx_clock_ns();
     if (!before.unfinished || meter->finished != before.finished)
         govern->unfinished_since_ns = vx_clock_ns();
     account_held(govern, &before);
@@ -428,7 +429,7 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
                                      .epoll = -1};
     vx_h2_meter_init(&govern->meter, streams, VX_H2_STREAMS_MAX,
                      governor->message_bytes_max);
-    govern->begun_ns = govern->active_ns = vx_clock_ns();
+    govern->begun_ns = govern->asked_ns = vx_clock_ns();
     vx_rpc_govern_cost_init(govern, govern->begun_ns);
     if (governor->live) governor->live->previous = govern;
     if (!governor->live) governor->oldest = govern;
@@ -469,6 +470,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->unseen -= govern->unseen;
     governor->leaving -= govern->leaving_ns > 0;
     governor->active -= govern->shares[VX_RPC_SHARE_CALLS] > 0;
+    governor->streaming -= govern->shares[VX_RPC_SHARE_STREAMS] > 0;
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;
     governor->tensors -= govern->tensors;

@@ -81,6 +81,10 @@ enum vx_rpc_share {
      * add the inferences whose client has not sent the message. */
     VX_RPC_SHARE_IDLE,
     VX_RPC_SHARE_STREAMS, /* of ModelStreamInfer */
+    /* Calls that are not in flight, because they were refused or made room for others, and
+     * that have not ended: their client has not read so far. */
+    VX_RPC_SHARE_REFUSED,
+    VX_RPC_SHARE_ENDED, /* calls whose last answer is on its way to their client */
     VX_RPC_SHARES_COUNT
 };
 
@@ -115,11 +119,12 @@ struct vx_rpc_govern {
     i32 passes;               /* turns as the owner in which it brought nothing */
     bool had_turn;            /* was the owner since the last check */
     i64 leaving_ns;           /* gRPC has ended it; until when its client may read */
-    i64 active_ns;            /* when it last brought something */
+    i64 asked_ns;             /* when it last began a call or ended a message */
     i32 shares[VX_RPC_SHARES_COUNT];
-    u64 tensors;              /* bytes of the arena that its calls have */
-    u64 answers;              /* bytes of answers in the heap that it has not read */
-    int epoll;                /* gRPC's epoll set; -1 = not known yet */
+    i64 refused_ns; /* when the first of its refused calls came, or one last ended */
+    u64 tensors;    /* bytes of the arena that its calls have */
+    u64 answers;    /* bytes of answers in the heap that it has not read */
+    int epoll;      /* gRPC's epoll set; -1 = not known yet */
     struct epoll_event event; /* the events that gRPC asked for */
 };
 
@@ -159,6 +164,12 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns);
 
 /* Few places are left: closes the connection that has been without a call for longest. */
 void vx_rpc_governor_crowded(struct vx_rpc_governor *governor);
+/* Records of calls are scarce from now on, or no longer.  While they are, connections that
+ * read nothing are closed, first those that keep most records with refused calls. */
+void vx_rpc_governor_scarce(struct vx_rpc_governor *governor, bool scarce);
+/* Closes the connection if its client reads nothing: a call of it was ended long ago, and
+ * gRPC still has what it was sending. */
+void vx_rpc_govern_unread(struct vx_rpc_place place);
 /* What all connections ever brought, and their answers in the heap.  Message bytes of
  * connections that have ended count twice. */
 void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls);
@@ -176,6 +187,8 @@ bool vx_rpc_govern_lives(struct vx_rpc_place place);
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
 /* The number of connections that have calls in flight. */
 i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
+/* The number of those that have streams. */
+i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor);
 /* Counts so many bytes of the arena for a tensor of a call.  False: little of it is left
  * and the connection has its part already; nothing is counted. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);

@@ -257,7 +257,11 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
         VX_ASSERT(govern->shares[share] >= 0);
         if (share == VX_RPC_SHARE_CALLS)
             govern->governor->active += (before + more > 0) - (before > 0);
+        if (share == VX_RPC_SHARE_STREAMS)
+            govern->governor->streaming += (before + more > 0) - (before > 0);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
+        if (share == VX_RPC_SHARE_REFUSED && (!before || more < 0))
+            govern->refused_ns = vx_clock_ns();
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
@@ -268,6 +272,14 @@ i32 vx_rpc_governor_active(struct vx_rpc_governor *governor)
     i32 active = governor->active;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return active;
+}
+
+i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    i32 streaming = governor->streaming;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return streaming;
 }
 
 /* IDLE includes the awaited inferences whose message their client has not sent, but not

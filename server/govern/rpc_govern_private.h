@@ -50,9 +50,12 @@ struct vx_rpc_governor {
     i64 freed_ns;         /* when much of `held` was last freed */
     i64 look_ns, turn_ns; /* when each was last */
     i32 active;           /* connections with calls in flight */
+    i32 streaming;        /* connections with streams */
     i32 holders;          /* connections that hold bytes of unfinished messages */
     i32 takers;           /* connections that have bytes of the arena */
     u64 tensors, arena_bytes;
+    bool scarce;                   /* vx_rpc_governor_scarce */
+    i64 spared_ns;                 /* when connections were last closed because of that */
     bool stopping;                 /* vx_rpc_governor_stop */
     i32 leaving;                   /* connections that have a leaving_ns */
     u64 answers;                   /* bytes of answers in the heap, of all */

@@ -25,12 +25,18 @@
  * and most of its calls bring no message or its work is used up. */
 #define FLOOD_LOOKS 3
 #define FLOOD_CALLS 100 /* per check */
-/* A connection without a call for so long is not a client between two requests. */
+/* A connection that asks nothing for so long is not a client between two requests. */
 #define IDLE_NS (5 * VX_NS_PER_S)
 /* A connection that costs so much work from check to check while it reads none of our
  * answers is closed after so many checks. */
 #define UNREAD_WORK  100
 #define UNREAD_LOOKS 8
+/* While records are scarce, a connection is closed that has had refused calls and read
+ * nothing for so long; then nothing is closed while gRPC ends the calls. */
+#define REFUSED_NS (VX_NS_PER_S / 4)
+#define SPARE_NS   (VX_NS_PER_S / 10)
+/* How many records are set free at a time. */
+#define SPARE_CALLS 64
 /* Added to receive_ns_max: the call's own limit comes first; its status has a
  * sentence. */
 #define LATE_NS (5 * VX_NS_PER_S)
@@ -166,10 +172,59 @@ static void look_beyond(struct vx_rpc_governor *governor, bool room_wanted, i64 
     governor->beyond_slow = 0;
 }
 
-static bool is_unread(const struct vx_rpc_govern *govern)
+/* Nothing can be written: its client does not read. */
+static bool is_blocked(const struct vx_rpc_govern *govern)
 {
     struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLOUT};
-    return govern->spent - govern->spent_seen >= UNREAD_WORK && poll(&ask, 1, 0) == 0;
+    return poll(&ask, 1, 0) == 0;
+}
+
+static bool is_unread(const struct vx_rpc_govern *govern)
+{
+    return govern->spent - govern->spent_seen >= UNREAD_WORK && is_blocked(govern);
+}
+
+void vx_rpc_govern_unread(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern && is_blocked(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+/* The connection that keeps most records with refused calls, and reads nothing. */
+static struct vx_rpc_govern *refused_most(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *most = NULL;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        i32 has = one->shares[VX_RPC_SHARE_REFUSED];
+        if (one->cut || !has || now_ns - one->refused_ns < REFUSED_NS) continue;
+        if (most && has <= most->shares[VX_RPC_SHARE_REFUSED]) continue;
+        if (is_blocked(one)) most = one;
+    }
+    return most;
+}
+
+/* A refused call has its record until the refusal is sent, and nothing counts it in
+ * flight: 1,300 of them, whose client read nothing, were all records, and nobody was
+ * answered any more. */
+static void look_scarce(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *one;
+    if (now_ns - governor->spared_ns < SPARE_NS) return;
+    for (i32 spared = 0; spared < SPARE_CALLS; governor->spared_ns = now_ns) {
+        if (!(one = refused_most(governor, now_ns))) return;
+        spared += one->shares[VX_RPC_SHARE_REFUSED];
+        vx_rpc_govern_close(one, VX_RPC_CUT_UNREAD);
+    }
+}
+
+void vx_rpc_governor_scarce(struct vx_rpc_governor *governor, bool scarce)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    governor->scarce = scarce;
+    if (scarce) governor->wakeup(governor->context);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
 static bool is_flood(const struct vx_rpc_govern *govern)
@@ -232,7 +287,9 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     bool looks = governor->live || governor->going;
     governor->turn_ns = now_ns;
     if (looks && now_ns - governor->look_ns >= LOOK_NS) look(governor, now_ns);
+    if (governor->scarce) look_scarce(governor, now_ns);
     if (governor->waiting) next_ns = turn_wake(governor, now_ns);
+    if (governor->scarce && now_ns + WAIT_NS < next_ns) next_ns = now_ns + WAIT_NS;
     if (looks && governor->look_ns + LOOK_NS < next_ns)
         next_ns = governor->look_ns + LOOK_NS;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -268,15 +325,28 @@ void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
     if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
 }
 
+/* The claim of a connection that asks nothing: 3 if a call of it waits for us, 2 if it has
+ * not read an answer, 1 if its calls last as long as it likes, 0 if it has none. */
+static i32 claim_of_idle(const struct vx_rpc_govern *govern)
+{
+    i32 lasts = govern->shares[VX_RPC_SHARE_IDLE];
+    i32 ended = govern->shares[VX_RPC_SHARE_ENDED];
+    if (govern->shares[VX_RPC_SHARE_ARRIVED] > lasts + ended) return 3;
+    return ended ? 2 : lasts ? 1 : 0;
+}
+
 void vx_rpc_governor_crowded(struct vx_rpc_governor *governor)
 {
     struct vx_rpc_govern *idle = NULL;
     i64 since_ns = vx_clock_ns() - IDLE_NS;
+    i32 least = 3;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        bool busy = one->shares[VX_RPC_SHARE_ARRIVED];
-        if (busy || one->cut || one->active_ns > since_ns) continue;
-        if (!idle || one->active_ns < idle->active_ns) idle = one;
+        i32 claim = claim_of_idle(one);
+        if (one->cut || one->asked_ns > since_ns || claim > least || claim == 3) continue;
+        if (idle && claim == least && one->asked_ns >= idle->asked_ns) continue;
+        idle = one;
+        least = claim;
     }
     if (idle) vx_rpc_govern_close(idle, VX_RPC_CUT_IDLE);
     pthread_mutex_unlock(&vx_rpc_govern_lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/rpc/rpc_access.h"
 
+#include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
 
 /* Reads `authorization` where gRPC has it: the token is not copied.  Of several values
@@ -55,4 +56,20 @@ bool vx_rpc_access_refuses(struct vx_rpc_record *record)
     log_refusal(record, st, &why);
     vx_rpc_call_refuse(record, vx_status_code(st), vx_status_text(st, &why));
     return true;
+}
+
+vx_status vx_rpc_access_pay(struct vx_rpc_record *record, vx_status bad,
+                            struct vx_why *why)
+{
+    struct vx_access *access = record->rpc->options.access;
+    const struct vx_access_cost cost = {
+        {[VX_ACCESS_REQUESTS] = record->parent != NULL,
+         [VX_ACCESS_BYTES] = (i64)record->call.body_bytes}};
+    struct vx_why refusal = {""};
+    if (!access) return bad;
+    vx_status st =
+        vx_access_spend(access, &record->call.ticket, &cost, vx_clock_ns(), &refusal);
+    if (!st.fault) return bad;
+    *why = refusal;
+    return st;
 }

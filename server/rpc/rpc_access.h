@@ -1,7 +1,7 @@
 /* rpc_access - asks whether a call may come in, before its message is read.
  *
  * Thread   the queue's.
- * Fails    never: a call that may not is ended with a status.
+ * Fails    refuses: never, a call that may not is ended with a status.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,5 +12,10 @@
 
 /* True: the call was refused, and its end is on the way. */
 bool vx_rpc_access_refuses(struct vx_rpc_record *record);
+
+/* A message has come and could not be decoded, for the reason `bad`: its bytes are paid for
+ * all the same, and a stream's is a request.  Returns `bad`, or why not even that may be. */
+vx_status vx_rpc_access_pay(struct vx_rpc_record *record, vx_status bad,
+                            struct vx_why *why);
 
 #endif

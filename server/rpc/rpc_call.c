@@ -371,6 +371,7 @@ bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
 vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why)
 {
     vx_status status = infer_decode(record, why);
+    if (status.fault) status = vx_rpc_access_pay(record, status, why);
     vx_rpc_message_drop(record);
     return status;
 }

@@ -19,7 +19,7 @@ static const char *const sentences[VX_RPC_CUTS_COUNT] = {
     [VX_RPC_CUT_STILL] = "a message made no progress while others waited for its memory",
     [VX_RPC_CUT_STREAMS] = "more open streams than a client may have",
     [VX_RPC_CUT_UNFINISHED] = "unfinished messages of more than receive_bytes_max",
-    [VX_RPC_CUT_UNREAD] = "it kept sending and did not read the answers",
+    [VX_RPC_CUT_UNREAD] = "it did not read the answers",
 };
 
 void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, u64 connection,

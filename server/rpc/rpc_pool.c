@@ -4,6 +4,9 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 
+/* With fewer free records, connections are looked for that keep some and read nothing. */
+#define SCARCE (VX_RPC_REFUSALS_MAX / 2)
+
 static vx_status pool_build_records(struct vx_rpc *rpc)
 {
     i32 armed = 0;
@@ -52,13 +55,30 @@ void vx_rpc_pool_close(struct vx_rpc *rpc)
     vx_free(rpc->records);
 }
 
+/* Under the lock: records were taken, or one came back. */
+static struct vx_rpc_record *pool_take(struct vx_rpc *rpc)
+{
+    struct vx_rpc_record *record = rpc->free;
+    rpc->free = record->next;
+    if (rpc->free_count-- == SCARCE)
+        vx_rpc_governor_scarce(vx_rpc_accept_governor(rpc->accept), true);
+    return record;
+}
+
+static void pool_give(struct vx_rpc *rpc, struct vx_rpc_record *record)
+{
+    record->next = rpc->free;
+    rpc->free = record;
+    if (++rpc->free_count == SCARCE)
+        vx_rpc_governor_scarce(vx_rpc_accept_governor(rpc->accept), false);
+}
+
 struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 method)
 {
     pthread_mutex_lock(&rpc->lock);
-    struct vx_rpc_record *record = rpc->arming_over ? NULL : rpc->free;
-    if (record) {
-        rpc->free = record->next;
-        rpc->free_count--;
+    struct vx_rpc_record *record = NULL;
+    if (rpc->free && !rpc->arming_over) {
+        record = pool_take(rpc);
     } else if (!rpc->arming_over) {
         rpc->queues[queue].owed[method]++;
         rpc->owed_count++;
@@ -142,9 +162,7 @@ static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
     struct vx_rpc_stream *stream = &parent->stream;
-    struct vx_rpc_record *child = rpc->free;
-    rpc->free = child->next;
-    rpc->free_count--;
+    struct vx_rpc_record *child = pool_take(rpc);
     child->answered = false;
     child->parent = parent;
     child->descriptor = parent->descriptor; /* counted for the parent's connection */
@@ -205,18 +223,20 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     bool tell = record->counted && rpc->arming_over && rpc->options.on_ended;
     vx_rpc_await_end(record);
     vx_rpc_call_count(record, false);
+    vx_rpc_refused_count(record, false);
     if (record->arrived)
         vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ARRIVED, -1);
     record->arrived = false;
+    if (record->ended)
+        vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ENDED, -1);
+    record->ended = false;
     vx_rpc_govern_give(vx_rpc_place_of(record), record->tensors_bytes);
     record->tensors_bytes = 0;
     vx_rpc_govern_answer_give(vx_rpc_place_of(record), record->answer_bytes);
     record->answer_bytes = 0;
     vx_rpc_stream_uncount(record);
     record->stream = (struct vx_rpc_stream){0};
-    record->next = rpc->free;
-    rpc->free = record;
-    rpc->free_count++;
+    pool_give(rpc, record);
     bool pay = pool_pay(rpc, &queue, &method);
     lean = child_grant(rpc, &child);
     /* Both under the lock: once vx_rpc_close gets the lock, it destroys the condition

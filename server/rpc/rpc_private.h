@@ -78,8 +78,8 @@ struct vx_rpc_tag {
     void *context;
 };
 
-/* What the call is waiting for its client to do. */
-enum vx_rpc_wire { VX_RPC_IDLE, VX_RPC_RECEIVING, VX_RPC_SENDING };
+/* What the call is waiting for its client to do; CUT: to read, though it was ended. */
+enum vx_rpc_wire { VX_RPC_IDLE, VX_RPC_RECEIVING, VX_RPC_SENDING, VX_RPC_CUT };
 
 enum vx_rpc_owner { VX_RPC_POOL, VX_RPC_RPC, VX_RPC_LOOP, VX_RPC_ANSWERED };
 
@@ -139,6 +139,8 @@ struct vx_rpc_record {
     u64 tensors_bytes;  /* of the arena, counted for its connection */
     u64 answer_bytes;   /* of the heap, counted for its connection */
     bool counted;       /* (lock) counted in in_flight */
+    bool refused;       /* (lock) counted in VX_RPC_SHARE_REFUSED */
+    bool ended;         /* counted in VX_RPC_SHARE_ENDED */
     bool arrived;       /* counted in VX_RPC_SHARE_ARRIVED */
     bool metadata_sent; /* used only by the thread that may send */
     bool message_holds; /* the stream message in the arrivals mailbox holds a reference */
@@ -196,8 +198,7 @@ struct vx_rpc {
     atomic_int handing;  /* threads between vx_rpc_hand_begin and vx_rpc_hand_end */
 
     pthread_mutex_t lock;
-    /* A record or a lend came back, or the server has shut down. */
-    pthread_cond_t idle;
+    pthread_cond_t idle; /* a record or a lend came back, or the server has shut down */
     struct vx_rpc_record *records;
     i32 records_count;
     struct vx_rpc_record *free; /* (lock) */
@@ -408,6 +409,8 @@ bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_place slot, grpc_slice *slic
 bool vx_rpc_record_admit(struct vx_rpc_record *record);
 /* Under the lock: counts the call as in flight, or no longer. */
 void vx_rpc_call_count(struct vx_rpc_record *record, bool counts);
+/* Under the lock: counts a call that nothing else counts and that has not ended. */
+void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts);
 /* Under the lock: counts the call as waiting for its client, or no longer (if it was). */
 void vx_rpc_await_begin(struct vx_rpc_record *record);
 void vx_rpc_await_end(struct vx_rpc_record *record);
@@ -467,7 +470,6 @@ void vx_rpc_sender_give(struct vx_rpc_record *record, grpc_byte_buffer *message)
 void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
 
 /* rpc_stream.c: the record is a parent, unless the comment names a child. */
-/* Starts to read messages. */
 void vx_rpc_stream_start(struct vx_rpc_record *parent);
 /* Handles the message that has come, or has its child now.  Thread: the queue's. */
 void vx_rpc_stream_hear(struct vx_call *call);
@@ -491,5 +493,8 @@ void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire);
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text);
 void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code,
                         const char *text);
+/* Only tells on_refused. */
+void vx_rpc_refusal_tell(const struct vx_rpc_record *record, enum vx_code code,
+                         const char *model, const char *text);
 
 #endif

@@ -40,6 +40,8 @@ void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
         record->end_code == GRPC_STATUS_OK ? NULL : &text;
     record->send = (struct vx_rpc_tag){on_ended, record};
     vx_rpc_wire_set(record, VX_RPC_SENDING);
+    record->ended = true;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ENDED, 1);
     vx_rpc_govern_answered(vx_rpc_place_of(record),
                            message ? grpc_byte_buffer_length(message) : 0);
     vx_rpc_batch_start(record, ops, ops_count, &record->send);
@@ -86,19 +88,27 @@ void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char
         vx_rpc_end_start(record, NULL);
 }
 
-void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code, const char *text)
+void vx_rpc_refusal_tell(const struct vx_rpc_record *record, enum vx_code code,
+                         const char *model, const char *text)
 {
     const struct vx_rpc_options *options = &record->rpc->options;
     i32 method = record->call.method;
+    const char *path = method == VX_RPC_METHOD_UNKNOWN ? "" : vx_method_get(method)->path;
     if (options->on_refused)
-        options->on_refused(
-            options->context,
-            &(struct vx_rpc_refusal){.code = code,
-                                     .method = method == VX_RPC_METHOD_UNKNOWN
-                                                   ? ""
-                                                   : vx_method_get(method)->path,
-                                     .model = record->call.request.model,
-                                     .text = text});
+        options->on_refused(options->context, &(struct vx_rpc_refusal){.code = code,
+                                                                       .method = path,
+                                                                       .model = model,
+                                                                       .text = text});
+}
+
+void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code, const char *text)
+{
+    vx_rpc_refusal_tell(record, code, record->call.request.model, text);
+    if (!record->parent) {
+        pthread_mutex_lock(&record->rpc->lock);
+        vx_rpc_refused_count(record, true);
+        pthread_mutex_unlock(&record->rpc->lock);
+    }
     vx_rpc_call_end(record, code, text);
 }
 

@@ -16,6 +16,8 @@
 #define AWAIT_NS (VX_NS_PER_S / 4)
 /* A stream that has had nothing to do for so long may lose its place. */
 #define STREAM_IDLE_NS (5 * VX_NS_PER_S)
+/* The same for one whose answer is not read. */
+#define STREAM_UNREAD_NS (10 * VX_NS_PER_S)
 /* A connection may have so many calls in flight, however many connections there are. */
 #define CALLS_PART_MIN 16
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
@@ -73,7 +75,7 @@ static bool may_lose_place(const struct vx_rpc_record *record)
 {
     int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
     if (!record->counted) return false;
-    if (wire != VX_RPC_SENDING)
+    if (wire != VX_RPC_SENDING && wire != VX_RPC_CUT)
         return record->awaits && vx_rpc_govern_is_due(vx_rpc_place_of(record));
     return vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) >
            CALLS_PART_MIN;
@@ -111,6 +113,30 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     return rpc->options.calls_max + (few > small ? few : small);
 }
 
+/* Under the lock.  For a connection with few calls in flight: one whose answer is not read,
+ * of the connection that has most of them, with a reference; or NULL.  Without it 156
+ * connections with 16 such calls or one each had all places, the last ones, too. */
+static struct vx_rpc_record *room_unread(struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    struct vx_rpc_record *going = NULL;
+    i64 until_ns = vx_clock_ns() - AWAIT_NS;
+    i32 most = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) + 1;
+    if (most > calls_part(rpc)) return NULL;
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct vx_rpc_record *one = &rpc->records[i];
+        int wire = atomic_load_explicit(&one->wire, memory_order_relaxed);
+        if (!one->counted || (wire != VX_RPC_SENDING && wire != VX_RPC_CUT)) continue;
+        if (atomic_load_explicit(&one->wire_since_ns, memory_order_relaxed) > until_ns)
+            continue;
+        i32 has = vx_rpc_govern_has(vx_rpc_place_of(one), VX_RPC_SHARE_CALLS);
+        if (has <= most) continue;
+        most = has;
+        going = one;
+    }
+    return going && vx_rpc_record_hold(going) ? going : NULL;
+}
+
 /* Under the lock. */
 void vx_rpc_call_count(struct vx_rpc_record *record, bool counts)
 {
@@ -120,6 +146,14 @@ void vx_rpc_call_count(struct vx_rpc_record *record, bool counts)
     vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS, counts ? 1 : -1);
 }
 
+void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts)
+{
+    bool counted = record->counted || record->stream.open;
+    if (record->refused == counts || (counts && counted)) return;
+    record->refused = counts;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_REFUSED, counts ? 1 : -1);
+}
+
 bool vx_rpc_record_admit(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
@@ -127,9 +161,11 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     i32 limit = calls_limit(record);
-    if (rpc->in_flight >= rpc->options.calls_max)
-        going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
+    bool full = rpc->in_flight >= rpc->options.calls_max;
+    if (full) going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
+    if (full && !going) going = room_unread(record);
     if (going) vx_rpc_call_count(going, false);
+    if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->in_flight < limit;
     if (admitted) vx_rpc_call_count(record, true);
     if (admitted && (kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI))
@@ -141,12 +177,25 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     return admitted;
 }
 
-/* Such a stream may be in the middle of a message: gRPC does not tell. */
+/* Whether it is idle, or its answer is not read.  A stream without a request may be in the
+ * middle of a message: gRPC does not tell.  Of a connection with more than its part a stream
+ * goes at once: one connection whose answers did not get through its windows had all of them
+ * for as long as send_ns_max, and then again. */
 static bool may_lose_stream(const struct vx_rpc_record *record)
 {
+    struct vx_rpc *rpc = record->rpc;
     const struct vx_rpc_stream *stream = &record->stream;
-    return stream->open && stream->started && !stream->first &&
-           vx_clock_ns() - stream->active_ns > STREAM_IDLE_NS;
+    if (!stream->open || !stream->started) return false;
+    i32 streaming = vx_rpc_governor_streaming(vx_rpc_accept_governor(rpc->accept));
+    i32 part = rpc->options.streams_max / (streaming + 1);
+    bool more = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS) >
+                (part > 1 ? part : 1);
+    i64 now_ns = vx_clock_ns();
+    if (!stream->first)
+        return now_ns - stream->active_ns > (more ? AWAIT_NS : STREAM_IDLE_NS);
+    i64 since_ns = atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed);
+    return atomic_load_explicit(&record->wire, memory_order_relaxed) != VX_RPC_IDLE &&
+           now_ns - since_ns > (more ? AWAIT_NS : STREAM_UNREAD_NS);
 }
 
 bool vx_rpc_stream_admit(struct vx_rpc_record *record)
@@ -157,6 +206,7 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     if (rpc->streams >= rpc->options.streams_max)
         going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_stream);
     if (going) vx_rpc_stream_uncount(going);
+    if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->streams < rpc->options.streams_max;
     record->stream = (struct vx_rpc_stream){
         .open = admitted, .strict = record->stream.strict, .active_ns = vx_clock_ns()};
@@ -168,7 +218,8 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     pthread_mutex_unlock(&rpc->lock);
     if (going)
         room_make(going, "the server is at its limit of open streams (streams_max), and "
-                         "this one was idle; try again later, or use ModelInfer");
+                         "this one was idle or not read; try again later, or use "
+                         "ModelInfer");
     return admitted;
 }
 

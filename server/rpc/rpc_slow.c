@@ -6,6 +6,9 @@
 
 /* How long an unread answer may lie in the arena while little of it is left. */
 #define HOARD_NS (5 * VX_NS_PER_S)
+/* A call that is ended keeps its record and its answer until gRPC has written what it had
+ * given to the socket.  A client that has not read that by then reads nothing. */
+#define CUT_NS (10 * VX_NS_PER_S)
 
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
 {
@@ -25,6 +28,10 @@ static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
     int wire = atomic_load_explicit(&record->wire, memory_order_acquire);
     i64 since = atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed);
     bool receives = wire == VX_RPC_RECEIVING;
+    if (wire == VX_RPC_CUT) {
+        if (now_ns - since > CUT_NS) vx_rpc_govern_unread(vx_rpc_place_of(record));
+        return;
+    }
     i64 most = receives ? rpc->options.receive_ns_max : rpc->options.send_ns_max;
     bool hoards = wire == VX_RPC_SENDING && now_ns - since > HOARD_NS &&
                   vx_rpc_govern_hoards(vx_rpc_place_of(record));
@@ -39,14 +46,11 @@ static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
                (long long)(most / VX_NS_PER_MS));
     atomic_fetch_add_explicit(receives ? &rpc->cut_receiving : &rpc->cut_sending, 1,
                               memory_order_relaxed);
-    atomic_store_explicit(&record->wire, VX_RPC_IDLE, memory_order_relaxed);
-    if (rpc->options.on_refused)
-        rpc->options.on_refused(
-            rpc->options.context,
-            &(struct vx_rpc_refusal){.code = VX_CODE_DEADLINE_EXCEEDED,
-                                     .method = vx_method_get(record->call.method)->path,
-                                     .model = receives ? "" : record->call.request.model,
-                                     .text = why.text});
+    atomic_store_explicit(&record->wire_since_ns, now_ns, memory_order_relaxed);
+    atomic_compare_exchange_strong(&record->wire, &wire,
+                                   receives ? VX_RPC_IDLE : VX_RPC_CUT);
+    vx_rpc_refusal_tell(record, VX_CODE_DEADLINE_EXCEEDED,
+                        receives ? "" : record->call.request.model, why.text);
     grpc_call_cancel_with_status(record->grpc, GRPC_STATUS_DEADLINE_EXCEEDED, why.text,
                                  NULL);
 }

@@ -25,6 +25,8 @@ def tokens(tmp_path_factory):
     made.add("some", GROUPS, ["conv", "street-*"]).add("all", GROUPS)
     made.add("five", limits=limit(requests=5)).add("five-stream", limits=limit(requests=5))
     made.add("voxels", limits=limit(voxels=1000)).add("bytes", limits=limit(bytes=5000))
+    made.add("five-wrong", limits=limit(requests=5))
+    made.add("bytes-wrong", limits=limit(bytes=5000))
     made.add("old", GROUPS, expires="2020-01-01T00:00:00Z")
     return made.write()
 
@@ -284,6 +286,27 @@ def test_bytes_are_limited(asker, daemon, tokens):
     codes = [asker.ask("ModelInfer", request, "bytes")[0] for _ in range(5)]
     assert codes == [CODE.OK] * 3 + [CODE.RESOURCE_EXHAUSTED] * 2
     assert metrics(daemon, tokens)['voxeld_token_bytes_total{token="bytes"}'] == 3 * size
+
+
+def wrong_request():
+    request = request_of("conv", 60)
+    request.raw_input_contents[1] += b"more"
+    return request
+
+
+def test_messages_that_cannot_be_read_are_paid_for(asker, daemon, tokens):
+    """Their bytes have come, and those of a stream are requests: they were free before."""
+    request, mismatch = wrong_request(), "input byte size mismatch for input 'feats'"
+    answers, code, _ = asker.stream("five-wrong", [request] * 9)
+    assert code is CODE.OK and len(answers) == 9
+    assert [mismatch in a for a in answers] == [True] * 5 + [False] * 4
+    assert ["requests per second" in a for a in answers] == [False] * 5 + [True] * 4
+    said = [asker.ask("ModelInfer", request, "bytes-wrong") for _ in range(5)]
+    assert [code for code, _ in said] == [CODE.INVALID_ARGUMENT] * 3 + [CODE.RESOURCE_EXHAUSTED] * 2
+    seen = metrics(daemon, tokens)
+    assert seen['voxeld_token_requests_total{token="five-wrong"}'] == 5
+    assert seen['voxeld_token_bytes_total{token="five-wrong"}'] == 9 * request.ByteSize()
+    assert seen['voxeld_token_bytes_total{token="bytes-wrong"}'] == 3 * request.ByteSize()
 
 
 def test_limits_of_connections(repository, tmp_path):

@@ -214,6 +214,18 @@ def zero_window(swarm, target):
     swarm.add(8, target.grpc, script)
 
 
+@attack("66 connections with 16 questions each whose windows are 0, and 90 with one", seconds=4)
+def zero_window_crowd(swarm, target):
+    asked = h2.data(0, h2.message(b""), h2.END_STREAM)
+
+    def script(peer):
+        full, again = h2.kept_block(h2.SERVICE + "ServerMetadata")
+        yield 0.01 * (peer.number % 156)
+        yield h2.opening(INITIAL_WINDOW_SIZE=0) + h2.flow([h2.headers(0, full), asked], 1, 1) \
+            + (h2.flow([h2.headers(0, again), asked], 3, 15) if peer.number % 156 < 66 else b"")
+    swarm.add(156, target.grpc, script)
+
+
 @attack("16 connections which ask for answers of all sizes until none fits, and read none",
         arena=True, seconds=4)
 def arena_full(swarm, target):
@@ -259,6 +271,24 @@ def bad_requests(swarm, target):
 @attack("calls of a method that is not there as fast as possible, 4 connections")
 def unknown_methods(swarm, target):
     swarm.add(4, target.grpc, begun("/no.Such/Method", lambda head: [head], block=600))
+
+
+@attack("400 unknown calls each of 4 connections that read nothing, then headers of inferences",
+        arena=True, receive_bytes=4096, seconds=6)
+def refusals_unread(swarm, target):
+    request = h2.message(h2.infer_request(target.wide, 1024))
+
+    def script(_peer):
+        full, again = h2.kept_block("/no.Such/Method")
+        yield h2.opening(INITIAL_WINDOW_SIZE=2**31 - 1) + h2.window(0, 2**31 - 1 - 65535) \
+            + h2.headers(1, h2.call_block(h2.INFER)) + h2.data(1, request, h2.END_STREAM)
+        yield 1.0  # its answer fills the socket
+        yield h2.headers(3, full)
+        for first in range(5, 805, 160):
+            yield h2.flow([h2.headers(0, again)], first, 80)
+            yield 0.3
+        yield h2.flow([h2.headers(0, h2.call_block(h2.INFER))], 805, 16)
+    swarm.add(4, target.grpc, script, reads=False)
 
 
 @attack("calls without any of the headers that a call has, 4 connections")

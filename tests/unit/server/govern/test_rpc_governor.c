@@ -7,6 +7,7 @@
 #include "engine/base/process/clock.h"
 #include "server/base/host.h"
 #include "server/rpc/rpc_private.h"
+#include "tests/support/wait.h"
 #include "tests/unit/server/govern/governor_rig.h"
 #include "tests/unit/server/rpc/rpc_raw.h"
 
@@ -156,13 +157,40 @@ START_TEST(ended_calls_keep_no_place)
     for (i32 i = 0; i < 2; i++) {
         make(rig_connect(), CALLED);
         for (i32 call_of = 0; call_of < 2; call_of++) vx_rpc_govern_arrived(rig_place(i));
-        vx_rpc_governor_row(rig_governor, i)->active_ns -= 10 * VX_NS_PER_S;
+        vx_rpc_governor_row(rig_governor, i)->asked_ns -= 10 * VX_NS_PER_S;
     }
     vx_rpc_governor_crowded(rig_governor);
     ck_assert(!rig_is_closed(0) && !rig_is_closed(1));
     vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -2);
     vx_rpc_governor_crowded(rig_governor);
     ck_assert(!rig_is_closed(0) && rig_is_closed(1));
+    rig_close();
+}
+END_TEST
+
+/* First one without a call, then one whose calls last as long as it likes, then one that
+ * has not read an answer; none with a call that waits for us, and none that has just asked. */
+START_TEST(calls_that_wait_for_their_client_keep_no_place)
+{
+    enum { BUSY, UNREAD, LASTING, IDLE, ASKS };
+    static const i32 order[] = {IDLE, LASTING, UNREAD};
+    rig_open(0);
+    for (i32 i = BUSY; i <= ASKS; i++) {
+        make(rig_connect(), CALLED);
+        if (i != IDLE && i != ASKS) vx_rpc_govern_arrived(rig_place(i));
+        if (i != ASKS) vx_rpc_governor_row(rig_governor, i)->asked_ns -= 10 * VX_NS_PER_S;
+    }
+    vx_rpc_govern_share(rig_place(UNREAD), VX_RPC_SHARE_ENDED, 1);
+    vx_rpc_govern_share(rig_place(LASTING), VX_RPC_SHARE_IDLE, 1);
+    /* However long the test takes. */
+    vx_rpc_governor_row(rig_governor, ASKS)->asked_ns += VX_WAIT_SECONDS * VX_NS_PER_S;
+    for (size_t i = 0; i < VX_COUNT(order); i++) {
+        ck_assert(!rig_is_closed(order[i]));
+        vx_rpc_governor_crowded(rig_governor);
+        ck_assert(rig_is_closed(order[i]));
+    }
+    vx_rpc_governor_crowded(rig_governor);
+    ck_assert(!rig_is_closed(BUSY) && !rig_is_closed(ASKS));
     rig_close();
 }
 END_TEST
@@ -419,6 +447,7 @@ int main(void)
     tcase_add_test(tests, who_brings_nothing_lets_others_go_on);
     tcase_add_test(tests, many_small_halves_make_room);
     tcase_add_test(tests, ended_calls_keep_no_place);
+    tcase_add_test(tests, calls_that_wait_for_their_client_keep_no_place);
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
     tcase_add_test(tests, of_fresh_connections_the_crowd_goes);

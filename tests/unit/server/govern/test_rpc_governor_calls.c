@@ -156,6 +156,42 @@ START_TEST(calls_in_vain_are_followed_by_a_rest)
 }
 END_TEST
 
+/* A connection with so many refused calls, whose client reads nothing if it is blocked. */
+static i32 connect_refused(i32 calls, bool blocked)
+{
+    static const u8 zeros[4096];
+    i32 i = rig_connect();
+    while (calls--) vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_REFUSED, 1);
+    while (blocked && write(rig_ours[i], zeros, sizeof zeros) > 0) {
+    }
+    return i;
+}
+
+/* Only while records are scarce: the one that keeps most of them, and no more than it
+ * takes; none that reads, and none whose refusals have just come or gone. */
+START_TEST(refused_calls_that_are_not_read_close_their_connection)
+{
+    i64 begin_ns = vx_clock_ns();
+    rig_open(0);
+    i32 few = connect_refused(1, true), most = connect_refused(100, true);
+    i32 reads = connect_refused(200, false), none = connect_refused(0, true);
+    i64 late_ns = vx_clock_ns() + VX_NS_PER_S;
+    vx_rpc_governor_turn(rig_governor, late_ns);
+    ck_assert(!rig_is_closed(most));
+    vx_rpc_governor_scarce(rig_governor, true);
+    vx_rpc_governor_turn(rig_governor, begin_ns);
+    ck_assert(!rig_is_closed(most));
+    vx_rpc_governor_turn(rig_governor, late_ns);
+    ck_assert(rig_is_closed(most) && !rig_is_closed(few));
+    vx_rpc_governor_turn(rig_governor, late_ns); /* gRPC ends them */
+    ck_assert(!rig_is_closed(few));
+    vx_rpc_governor_turn(rig_governor, late_ns + VX_NS_PER_S);
+    ck_assert(rig_is_closed(few)); /* they are scarce all the same */
+    ck_assert(!rig_is_closed(reads) && !rig_is_closed(none));
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_calls");
@@ -164,6 +200,7 @@ int main(void)
     tcase_add_test(tests, calls_that_never_arrive_are_their_own);
     tcase_add_test(tests, many_at_once_bring_few_calls_each);
     tcase_add_test(tests, calls_in_vain_are_followed_by_a_rest);
+    tcase_add_test(tests, refused_calls_that_are_not_read_close_their_connection);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

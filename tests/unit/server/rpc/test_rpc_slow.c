@@ -3,10 +3,11 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "tests/support/wait.h"
-#include "tests/unit/server/rpc/rpc_harness.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* No test takes this long, and none waits for it: the loop is given a later time. */
 #define LIMIT_NS (3600 * VX_NS_PER_S)
@@ -140,6 +141,213 @@ START_TEST(answer_that_is_not_read_is_cut)
 }
 END_TEST
 
+/* ------- clients that read nothing at all ------- */
+
+/* More than the kernel's buffers hold, and no more than a connection may have. */
+static u8 unread[7 << 20];
+
+static void on_call(struct rpc_server *server, struct vx_call *call)
+{
+    if (call->method == VX_METHOD_ID_SERVER_LIVE)
+        vx_rpc_reply(rpc_server_rpc(server), &call, unread, sizeof unread);
+    else
+        rpc_server_echo(server, call);
+}
+
+static void on_refused(void *server, const struct vx_rpc_refusal *refusal)
+{
+    (void)server;
+    ck_assert_ptr_nonnull(refusal->method);
+}
+
+static void ask_live(int fd, u32 id)
+{
+    ck_assert(raw_call(fd, id, RPC_LIVE, NULL));
+    ck_assert(raw_message(fd, id, 0, 5));
+    ck_assert(raw_send(fd, &(struct raw_frame){RAW_DATA, RAW_END_STREAM, id, NULL, 0}));
+}
+
+static struct rpc_server *server_open_blocked(i32 streams_max, int *fd)
+{
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.calls_max = 16,
+                                                     .streams_max = streams_max,
+                                                     .send_ns_max = LIMIT_NS,
+                                                     .on_call = on_call,
+                                                     .on_refused = on_refused});
+    u8 most[4] = {0x7f, 0, 0, 0}, windows[6] = {0, 4, 0x7f, 0, 0, 0};
+    struct raw_frame open = {RAW_SETTINGS, 0, 0, windows, sizeof windows};
+    struct raw_frame wide = {RAW_WINDOW, 0, 0, most, sizeof most};
+    *fd = raw_open_small(server);
+    ck_assert(raw_send(*fd, &open) && raw_send(*fd, &wide));
+    ask_live(*fd, 1);
+    return server;
+}
+
+static bool cut_so_often(struct rpc_server *server, u64 sending)
+{
+    struct vx_rpc_counters counters;
+    cut(server, vx_clock_ns() + 2 * LIMIT_NS);
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters.cut_sending == sending;
+}
+
+static u64 cut_unread(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    return counters.connections_cut[VX_RPC_CUT_UNREAD];
+}
+
+/* A refusal is cut as an answer is, also that of a method which is not there.  What gRPC
+ * has begun to write stays with it, so in the end the connection is closed. */
+START_TEST(connection_that_reads_nothing_after_a_cut_is_closed)
+{
+    int fd;
+    struct vx_rpc_counters counters;
+    struct rpc_server *server = server_open_blocked(1, &fd);
+    VX_WAIT_UNTIL(cut_so_often(server, 1));
+    ck_assert(raw_call(fd, 3, "/no.Such/Method", NULL));
+    VX_WAIT_UNTIL(cut_so_often(server, 2));
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    ck_assert_int_eq(counters.in_flight, 1);
+    cut(server, vx_clock_ns() + 2 * LIMIT_NS + 5 * VX_NS_PER_S); /* not yet */
+    rpc_sleep_ms(20); /* sleep: nothing is to happen */
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    ck_assert_int_eq(counters.connections, 1);
+    cut(server, vx_clock_ns() + 2 * LIMIT_NS + 15 * VX_NS_PER_S);
+    rpc_wait_in_flight(server, 0);
+    VX_WAIT_UNTIL(cut_unread(server) == 1);
+    close(fd);
+    rpc_server_close(server);
+}
+END_TEST
+
+/* Every record has such a call, or the connection is closed already. */
+static bool records_are_gone(struct rpc_server *server)
+{
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    /* calls_max, VX_RPC_SMALL_RESERVED, VX_RPC_REFUSALS_MAX, streams_max */
+    return counters.unknown_methods >= 16 + 64 + 64 + 4 || cut_unread(server);
+}
+
+/* Refused calls keep their records until the refusal is sent.  Those of one connection
+ * were all that there are: a stream, which needs one for each request, waited for ever. */
+START_TEST(refusals_that_are_not_read_keep_no_one_out)
+{
+    int fd;
+    u8 body[1024];
+    struct rpc_client client;
+    struct rpc_result result = {0};
+    struct rpc_server *server = server_open_blocked(4, &fd);
+    grpc_channel *channel = rpc_channel_open(server);
+    VX_WAIT_UNTIL(cut_so_often(server, 1)); /* the socket is full */
+    for (u32 i = 0, id = 3; i < 1000 && raw_call(fd, id, "/no.Such/Method", NULL); i++)
+        id += 2;
+    VX_WAIT_UNTIL(records_are_gone(server));
+    size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
+    rpc_client_open(&client, channel, RPC_STREAM, 0);
+    ck_assert(rpc_client_send(&client, body, length));
+    ck_assert(rpc_client_half_close(&client));
+    ck_assert(rpc_client_receive(&client, &result));
+    rpc_result_clear(&result);
+    rpc_client_close(&client, &result);
+    ck_assert_int_eq(result.code, GRPC_STATUS_OK);
+    rpc_result_clear(&result);
+    VX_WAIT_UNTIL(cut_unread(server) == 1); /* the system waits for 20 s */
+    grpc_channel_destroy(channel);
+    close(fd);
+    rpc_server_close(server);
+}
+END_TEST
+
+/* ------- places ------- */
+
+/* No window lets an answer through. */
+static int open_shut(struct rpc_server *server)
+{
+    u8 windows[6] = {0, 4, 0, 0, 0, 0};
+    int fd = raw_open(server);
+    ck_assert(
+        raw_send(fd, &(struct raw_frame){RAW_SETTINGS, 0, 0, windows, sizeof windows}));
+    return fd;
+}
+
+static bool live_is_served(grpc_channel *channel)
+{
+    struct rpc_result result = {0};
+    rpc_unary(channel, RPC_LIVE, "", 0, &result);
+    bool served = result.code == GRPC_STATUS_OK;
+    rpc_result_clear(&result);
+    return served;
+}
+
+/* So many connections with 16 calls, and then with one, have all places that there are for
+ * calls_max, small calls and who has few. */
+START_TEST(calls_whose_answers_are_not_read_make_room)
+{
+    enum { MANY = 3, ONE = 32 };
+    int fds[MANY + ONE];
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
+        .calls_max = 16, .connections_max = 64, .send_ns_max = LIMIT_NS});
+    grpc_channel *channel = rpc_channel_open(server);
+    for (i32 i = 0, calls = 0; i < MANY + ONE; i++) {
+        fds[i] = open_shut(server);
+        for (u32 k = 0; k < (i < MANY ? 16 : 1); k++, calls++)
+            ask_live(fds[i], 2 * k + 1);
+        rpc_wait_in_flight(server, calls);
+    }
+    VX_WAIT_UNTIL(live_is_served(channel));
+    grpc_channel_destroy(channel);
+    for (i32 i = 0; i < MANY + ONE; i++) close(fds[i]);
+    rpc_server_close(server);
+}
+END_TEST
+
+/* A stream with a request, whose answer no window lets through. */
+static void open_unread_stream(int fd, u32 id)
+{
+    u8 message[1024] = {0};
+    size_t length = rpc_infer_body(message + 5, sizeof message - 5, "abcd", 4);
+    message[3] = (u8)(length >> 8);
+    message[4] = (u8)length;
+    ck_assert(raw_call(fd, id, RPC_STREAM, NULL));
+    ck_assert(raw_send(fd, &(struct raw_frame){RAW_DATA, 0, id, message, length + 5}));
+}
+
+/* False: it was refused. */
+static bool stream_is_served(grpc_channel *channel)
+{
+    u8 body[1024];
+    struct rpc_client client;
+    struct rpc_result result = {0};
+    size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
+    rpc_client_open(&client, channel, RPC_STREAM, 0);
+    if (rpc_client_send(&client, body, length)) (void)rpc_client_half_close(&client);
+    if (rpc_client_receive(&client, &result)) rpc_result_clear(&result);
+    rpc_client_close(&client, &result);
+    bool served = result.code == GRPC_STATUS_OK;
+    rpc_result_clear(&result);
+    return served;
+}
+
+/* They are neither idle nor cut, for LIMIT_NS. */
+START_TEST(streams_whose_answers_are_not_read_make_room)
+{
+    struct rpc_server *server = rpc_server_open(
+        &(struct rpc_server_options){.streams_max = 4, .send_ns_max = LIMIT_NS});
+    grpc_channel *channel = rpc_channel_open(server);
+    int fd = open_shut(server);
+    for (u32 i = 0; i < 4; i++) open_unread_stream(fd, 2 * i + 1);
+    rpc_wait_seen(server, 4, 0);
+    VX_WAIT_UNTIL(stream_is_served(channel));
+    grpc_channel_destroy(channel);
+    close(fd);
+    rpc_server_close(server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_slow");
@@ -148,6 +356,10 @@ int main(void)
     tcase_add_test(tcase, body_that_does_not_come_is_cut);
     tcase_add_test(tcase, call_that_waits_for_the_loop_is_not_cut);
     tcase_add_test(tcase, answer_that_is_not_read_is_cut);
+    tcase_add_test(tcase, connection_that_reads_nothing_after_a_cut_is_closed);
+    tcase_add_test(tcase, refusals_that_are_not_read_keep_no_one_out);
+    tcase_add_test(tcase, calls_whose_answers_are_not_read_make_room);
+    tcase_add_test(tcase, streams_whose_answers_are_not_read_make_room);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
