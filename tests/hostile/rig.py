@@ -27,7 +27,7 @@ from model_files import ConvModel  # noqa: E402
 from voxeld_process import Daemon  # noqa: E402
 
 RSS_BYTES = 64 << 20        # how much the front may grow, during an attack and after it
-RSS_BYTES_ALL = 96 << 20    # when every kind of attack is made at once; 60 to 72 MB were measured
+RSS_BYTES_ALL = 96 << 20    # when every kind of attack is made at once; 60 to 94 MB were measured
 LATENCY_SECONDS = 1.0       # p99 of the good client on a machine that has the time
 NEWCOMER_SECONDS = 5.0      # p99 with a new connection; a lost SYN alone costs a second
 LATENCY_TIMES = 4.0         # on a busy machine: so many times the worst echo at that time
