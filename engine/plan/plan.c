@@ -325,10 +325,13 @@ vx_status vx_plan_shapes(const struct vx_plan *plan, const i32 own[3], struct vx
             shapes[s][axis] = vx_set_size(&set->key, axis, from);
             VX_ENSURE_WHY(shapes[s][axis] >= 0, why, INVALID_ARGUMENT,
                           "a kernel is larger than the spatial shape",
-                          "spatial_shape %dx%dx%d: along axis %d layer \"%.*s\" reads %d "
-                          "voxels, which is less than its kernel reaches over",
-                          shapes[0][0], shapes[0][1], shapes[0][2], axis, VX_NAME_SHOWN,
-                          plan->graph->network->layers[set->layer].name, from);
+                          "spatial_shape %dx%dx%d: layer \"%.*s\" reads %d voxels along "
+                          "column %d of coords; its kernel reaches over %d, with a "
+                          "padding of %d on both sides",
+                          shapes[0][0], shapes[0][1], shapes[0][2], VX_NAME_SHOWN,
+                          plan->graph->network->layers[set->layer].name, from, axis + 1,
+                          set->key.dilation[axis] * (set->key.kernel[axis] - 1) + 1,
+                          set->key.padding[axis]);
         }
     return VX_OK;
 }

@@ -127,7 +127,7 @@ def test_beyond_the_bound_nothing_changes(capsys, model, tmp_path):
         (["--layers", "nothing"], "there is no layer nothing; expected convolutions"),
         (["--layers", "bn0"], "layer bn0 is a batch_norm; expected a convolution of 1 group"),
         (["--nmse-max", "0"], "an NMSE of 0.0 is no bound"),
-        (["--data", "nowhere.npz"], "nowhere.npz is not an .npz of arrays"),
+        (["--data", "nowhere.npz"], "nowhere.npz does not exist: expected an .npz"),
     ],
 )
 def test_refusals(capsys, model, words, says):

@@ -179,7 +179,7 @@ MISTAKES = {
     ),
     "not FILE:FUNCTION": (["module", "net.py", "-o", "x"], 1, "net.py: expected FILE.py:FUNCTION"),
     "no module": (["module", "/nowhere.py:net", "-o", "x"], 1, "no file /nowhere.py"),
-    "nothing to check": (["check", "/nowhere"], 1, "/nowhere/example.npz is not an .npz"),
+    "nothing to check": (["check", "/nowhere"], 1, "/nowhere/example.npz does not exist"),
 }
 
 

@@ -19,6 +19,8 @@ def arrays_of(path):
             raise ValueError("it is a single array")
         with file:
             return dict(file)
+    except FileNotFoundError as error:
+        raise ExportError(f"{path} does not exist: expected an .npz of arrays") from error
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ExportError(f"{path} is not an .npz of arrays: {error}") from error
 

@@ -36,8 +36,8 @@ static const char *const whys[SHAPES] = {
         "lies outside of the request's spatial_shape: expected 0 to 7, 0 to 6 and 0 "
         "to 7 in the last three columns",
     [NARROW] =
-        "spatial_shape 9x9x2: along axis 2 layer \"d\" reads 2 voxels, which is less "
-        "than its kernel reaches over"};
+        "spatial_shape 9x9x2: layer \"d\" reads 2 voxels along column 3 of coords; its "
+        "kernel reaches over 3, with a padding of 0 on both sides"};
 
 struct request {
     struct vx_item item;
