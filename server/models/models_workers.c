@@ -346,8 +346,8 @@ static void models_on_refused(struct vx_models *models, i32 worker,
     if (!load->refused) load->refusal = message->why;
     load->refused |= 1u << worker;
     bool loads = row->state == VX_INSTANCE_LOADING, goes_on;
-    if (refusal_is_device(message->code))
-        /* A load that fails changes nothing for what it would replace. */
+    bool device = refusal_is_device(message->code);
+    if (device) /* A load that fails changes nothing for what it would replace. */
         goes_on = models_may_serve(models, instance) &&
                   !(loads && vx_models_replaces(models, instance));
     else
@@ -356,7 +356,7 @@ static void models_on_refused(struct vx_models *models, i32 worker,
         VX_LOG(MODEL_FAILED, VX_LOG_TEXT("model", row->name),
                VX_LOG_I64("worker", worker), VX_LOG_TEXT("why", message->why.text));
     else
-        vx_models_fail(models, instance, load->refusal.text);
+        vx_models_fail(models, instance, device ? load->refusal.text : message->why.text);
     vx_models_strand(models, instance);
 }
 
