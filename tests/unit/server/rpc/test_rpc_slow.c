@@ -289,6 +289,7 @@ START_TEST(calls_whose_answers_are_not_read_make_room)
 {
     enum { MANY = 3, ONE = 32 };
     int fds[MANY + ONE];
+    struct vx_rpc_counters counters;
     struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
         .calls_max = 16, .connections_max = 64, .send_ns_max = LIMIT_NS});
     grpc_channel *channel = rpc_channel_open(server);
@@ -299,8 +300,38 @@ START_TEST(calls_whose_answers_are_not_read_make_room)
         rpc_wait_in_flight(server, calls);
     }
     VX_WAIT_UNTIL(live_is_served(channel));
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    ck_assert_int_gt(counters.connections, MANY + ONE); /* a dead one ends after 80 s */
     grpc_channel_destroy(channel);
     for (i32 i = 0; i < MANY + ONE; i++) close(fds[i]);
+    rpc_server_close(server);
+}
+END_TEST
+
+/* Longer than an answer must be unread to make room, which here none may do. */
+static void sleep_past_unread(void)
+{
+    rpc_sleep_ms(400); /* sleep: nothing is to happen */
+}
+
+/* Each of so many connections has one call, as the new one would have. */
+START_TEST(who_has_as_few_calls_keeps_them)
+{
+    enum { ALL = 16 + 64 }; /* calls_max and VX_RPC_SMALL_RESERVED */
+    int fds[ALL];
+    struct rpc_server *server = rpc_server_open(&(struct rpc_server_options){
+        .calls_max = 16, .connections_max = 128, .send_ns_max = LIMIT_NS});
+    grpc_channel *channel = rpc_channel_open(server);
+    for (i32 i = 0; i < ALL; i++) {
+        fds[i] = open_shut(server);
+        ask_live(fds[i], 1);
+        rpc_wait_in_flight(server, i + 1);
+    }
+    sleep_past_unread();
+    ck_assert(!live_is_served(channel));
+    rpc_wait_in_flight(server, ALL);
+    grpc_channel_destroy(channel);
+    for (i32 i = 0; i < ALL; i++) close(fds[i]);
     rpc_server_close(server);
 }
 END_TEST
@@ -348,6 +379,25 @@ START_TEST(streams_whose_answers_are_not_read_make_room)
 }
 END_TEST
 
+/* They wait for us. */
+START_TEST(streams_whose_requests_run_make_no_room)
+{
+    struct rpc_server *server = rpc_server_open(
+        &(struct rpc_server_options){.streams_max = 4, .send_ns_max = LIMIT_NS});
+    grpc_channel *channel = rpc_channel_open(server);
+    int fd = open_shut(server);
+    rpc_server_hold(server);
+    for (u32 i = 0; i < 4; i++) open_unread_stream(fd, 2 * i + 1);
+    rpc_wait_seen(server, 4, 0);
+    sleep_past_unread();
+    ck_assert(!stream_is_served(channel));
+    rpc_server_release(server);
+    grpc_channel_destroy(channel);
+    close(fd);
+    rpc_server_close(server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_slow");
@@ -359,7 +409,9 @@ int main(void)
     tcase_add_test(tcase, connection_that_reads_nothing_after_a_cut_is_closed);
     tcase_add_test(tcase, refusals_that_are_not_read_keep_no_one_out);
     tcase_add_test(tcase, calls_whose_answers_are_not_read_make_room);
+    tcase_add_test(tcase, who_has_as_few_calls_keeps_them);
     tcase_add_test(tcase, streams_whose_answers_are_not_read_make_room);
+    tcase_add_test(tcase, streams_whose_requests_run_make_no_room);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
