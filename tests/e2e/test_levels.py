@@ -324,7 +324,7 @@ def test_a_request_may_have_a_spatial_shape_of_its_own(client, models, shape):
 @pytest.mark.parametrize("name, shape, why", [
     ("encoder", (32, 16, 16), "lies outside of the request's spatial_shape: expected 0 to 31, 0 "
                               "to 15 and 0 to 15"),
-    ("encoder", (4, 32, 16), 'spatial_shape 4x32x16: along axis 0 layer "down2" reads 1 voxels'),
+    ("encoder", (4, 32, 16), '4x32x16: layer "down2" reads 1 voxels along column 1 of coords'),
     ("encoder", "32x32", "'spatial_shape': expected three sizes of 1 to 131072"),
     ("minkunet", (32, 32, 16), "model 'minkunet' has no spatial_shape")])
 def test_a_spatial_shape_that_cannot_be_is_refused(client, name, shape, why):
