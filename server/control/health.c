@@ -96,8 +96,11 @@ static void reflection_enter(struct vx_health *health, struct vx_call *call)
     struct vx_call *all[VX_REFLECTIONS_MAX + 1];
     i32 count = 0;
     stream_enter(health, call);
-    for (struct vx_call *one = health->streams; one; one = one->watch_next)
-        if (stream_reflects(one)) all[count++] = one;
+    for (struct vx_call *one = health->streams; one; one = one->watch_next) {
+        if (!stream_reflects(one)) continue;
+        VX_ASSERT(count <= VX_REFLECTIONS_MAX); /* what was one too many has left */
+        all[count++] = one;
+    }
     if (count <= VX_REFLECTIONS_MAX) return;
     struct vx_why why;
     vx_why_set(&why,

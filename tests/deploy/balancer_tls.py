@@ -16,6 +16,7 @@ from voxeld import Client, Tls
 from voxeld_process import PATIENCE
 
 FLAGS = ("--grace-ms", "600000", "--drain-ms", "600000")
+NOT_OURS = ("another authority", "another name")
 
 
 class Authorities:
@@ -35,6 +36,12 @@ class Authorities:
         """What a client needs, with a certificate or without."""
         cert, key = (pair.cert, pair.key) if pair else (None, None)
         return Tls(self.public.cert, cert, key, "localhost")
+
+    def not_ours(self, wrong):
+        """The pair of a replica that the balancer must not use; `wrong` is one of NOT_OURS."""
+        if wrong == "another name":
+            return self.inside.sign("b", "DNS:database")
+        return self.stranger.sign("b", "DNS:voxeld")
 
 
 def swap(path, by):

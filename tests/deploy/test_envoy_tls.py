@@ -10,7 +10,7 @@ import yaml
 
 from balancer_cases import kill, leave_and_return, stay, terminate
 from balancer_load import MODEL, Load, answered
-from balancer_tls import admits_only, put, refused, replica, shown, trust
+from balancer_tls import NOT_OURS, admits_only, put, refused, replica, shown, trust
 from certificates import Authority
 from deployed import DEPLOY
 from envoy_process import CONFIG, CONFIG_TLS, FILES, SECRETS, Envoy, need, read, validate
@@ -94,16 +94,12 @@ def test_nobody_reaches_a_replica_but_envoy(proxy, replicas, signed):
     admits_only(proxy, replicas[0], signed)
 
 
-@pytest.mark.parametrize("wrong", ["another authority", "another name"])
+@pytest.mark.parametrize("wrong", NOT_OURS)
 def test_a_replica_that_is_not_ours_gets_no_call(
     program, repository, signed, files, trusted, tls, grids, tmp_path, wrong
 ):
-    pairs = {
-        "another authority": lambda: signed.stranger.sign("b", "DNS:voxeld"),
-        "another name": lambda: signed.inside.sign("b", "DNS:database"),
-    }
     with replica(repository, tmp_path, "a", signed.voxeld, trusted) as ours:
-        with replica(repository, tmp_path, "b", pairs[wrong](), trusted) as other:
+        with replica(repository, tmp_path, "b", signed.not_ours(wrong), trusted) as other:
             said = read(CONFIG_TLS, files)
             with Envoy(program, tmp_path, [ours, other], said, tls, up=["a"]) as proxy:
                 # A failed handshake of a health check, and what it was.

@@ -15,7 +15,8 @@ import pytest
 
 from balancer_cases import kill, leave_and_return, reach_both, stay, terminate
 from balancer_load import MODEL, Load, answered, homes
-from balancer_tls import admits_only, handshakes, join, put, refused, replica, shown, swap, trust
+from balancer_tls import (NOT_OURS, admits_only, handshakes, join, put, refused, replica, shown,
+                          swap, trust)
 from certificates import Authority, Pair
 from deployed import DEPLOY, run
 from haproxy_process import ADMIN, CONFIG, CONFIG_TLS, FILES, HAProxy, drain, need
@@ -180,16 +181,12 @@ def checked(proxy, name):
     return [row[at].strip("* ") for row in rows if row[:2] == ["voxeld", name]][0]
 
 
-@pytest.mark.parametrize("wrong", ["another authority", "another name"])
+@pytest.mark.parametrize("wrong", NOT_OURS)
 def test_a_replica_that_is_not_ours_gets_no_call(
     program, repository, signed, files, trusted, tls, grids, tmp_path, wrong
 ):
-    pairs = {
-        "another authority": lambda: signed.stranger.sign("b", "DNS:voxeld"),
-        "another name": lambda: signed.inside.sign("b", "DNS:database"),
-    }
     with replica(repository, tmp_path, "a", signed.voxeld, trusted) as ours:
-        with replica(repository, tmp_path, "b", pairs[wrong](), trusted) as other:
+        with replica(repository, tmp_path, "b", signed.not_ours(wrong), trusted) as other:
             with started(program, tmp_path, [ours, other], files, tls, up="a") as proxy:
                 with Client(proxy.grpc, tls=tls) as client:
                     # Before the first check, and after it.
