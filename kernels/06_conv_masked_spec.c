@@ -31,24 +31,24 @@ static const struct vx_tile tiles[] = {
     {{128, 64, 16, 6, 8, 1, 1, 2}},
     {{64, 32, 16, 8, 4, 1, 1, 3}},
     {{128, 16, 16, 8, 8, 1, 1, 2}},
-    /* streams: eight warps multiply and four fetch */
+    /* streams: eight warps multiply and four fetch, or eight where registers are left for them */
     {{128, 256, 64, 4, 12, 1, 2, 1}},
     {{128, 192, 64, 5, 12, 1, 2, 1}},
-    {{128, 160, 64, 6, 12, 1, 2, 1}},
+    {{128, 160, 64, 6, 16, 1, 2, 1}},
     {{256, 128, 64, 4, 12, 1, 2, 1}},
-    {{128, 128, 64, 7, 12, 1, 2, 1}},
-    {{256, 96, 64, 5, 12, 1, 2, 1}},
-    {{256, 64, 64, 5, 12, 1, 2, 1}},
-    {{128, 64, 64, 9, 12, 1, 2, 1}},
+    {{128, 128, 64, 7, 16, 1, 2, 1}},
+    {{256, 96, 64, 5, 16, 1, 2, 1}},
+    {{256, 64, 64, 5, 16, 1, 2, 1}},
+    {{128, 64, 64, 9, 16, 1, 2, 1}},
     /* streams of numbers of 8 bits: as many bytes */
     {{128, 256, 128, 4, 12, 1, 2, 1}},
     {{128, 192, 128, 5, 12, 1, 2, 1}},
-    {{128, 160, 128, 6, 12, 1, 2, 1}},
+    {{128, 160, 128, 6, 16, 1, 2, 1}},
     {{256, 128, 128, 4, 12, 1, 2, 1}},
-    {{128, 128, 128, 7, 12, 1, 2, 1}},
-    {{256, 96, 128, 5, 12, 1, 2, 1}},
-    {{256, 64, 128, 5, 12, 1, 2, 1}},
-    {{128, 64, 128, 9, 12, 1, 2, 1}},
+    {{128, 128, 128, 7, 16, 1, 2, 1}},
+    {{256, 96, 128, 5, 16, 1, 2, 1}},
+    {{256, 64, 128, 5, 16, 1, 2, 1}},
+    {{128, 64, 128, 9, 16, 1, 2, 1}},
     /* without wgmma */
     {{128, 256, 64, 3, 2, 4, 0, 1}},
     {{128, 128, 64, 4, 2, 4, 0, 1}},
@@ -201,17 +201,18 @@ static bool pairs_fits(const struct vx_tile *tile, enum vx_number type,
     (1u << VX_NUMBER_F32 | 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16 |                  \
      1u << VX_NUMBER_TF32)
 
-/* Two entry points with the same tiles and the same functions. */
-#define TILED(name_, source_, types_, fits_)                                             \
+/* Two entry points with the same tiles and the same functions.  The lists of pairs are made just
+ * before conv_pairs, which reads them at once. */
+#define TILED(name_, source_, types_, fits_, early_)                                     \
     {                                                                                    \
         .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \
         .tiles = tiles, .tiles_count = sizeof tiles / sizeof tiles[0],                   \
-        .types = (types_), .args_bytes = sizeof(struct vx_conv_device_args),             \
-        .threads = threads, .shared = shared, .fits = fits_, .grid = grid,               \
-        .ref = vx_conv_masked_ref,                                                       \
+        .types = (types_), .early = (early_),                                            \
+        .args_bytes = sizeof(struct vx_conv_device_args), .threads = threads,            \
+        .shared = shared, .fits = fits_, .grid = grid, .ref = vx_conv_masked_ref,        \
     }
 
 const struct vx_kernel_spec vx_conv_masked_spec =
-    TILED("conv_masked", "06_conv_masked.cu", TYPES | 1u << VX_NUMBER_E4M3, fits);
+    TILED("conv_masked", "06_conv_masked.cu", TYPES | 1u << VX_NUMBER_E4M3, fits, true);
 const struct vx_kernel_spec vx_conv_pairs_spec =
-    TILED("conv_pairs", "06_conv_pairs.cu", TYPES, pairs_fits);
+    TILED("conv_pairs", "06_conv_pairs.cu", TYPES, pairs_fits, false);

@@ -24,6 +24,7 @@ VX_DEVICE void tile_run(const struct vx_conv_device_args *args, char *stages,
                         struct tile_memory *memory)
 {
     struct tile_place place = place_find(args);
+    vx_launch_next();
 #if VX_PAIRS
     if (place.first_row >= place_rows(args, &place)) return;
 #endif
@@ -39,7 +40,10 @@ VX_DEVICE void tile_run(const struct vx_conv_device_args *args, char *stages,
     if (args->partial && args->block_masks && !present) return;
     for (int from = 0; from < present; from += WALK) {
         walk_load(args, from, memory);
-        if (!from) present_blocks(args, &place, memory);
+        if (!from) {
+            present_blocks(args, &place, memory);
+            vx_launch_before();
+        }
         vx_copy_wait_all();
         vx_barrier();
         tile_walk(args, memory, vx_shared_address(stages), place.first_column, &sums);

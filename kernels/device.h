@@ -20,6 +20,7 @@
  *   copies into shared     cp.async, TMA         through registers           matrix.cuh
  *   stages of a tile       several in flight     one loaded, one used        tile_walk
  *   VX_MULTIPLY of a tile  0 to 2                3 to 5                      06's spec
+ *   launches begin early   griddepcontrol        never                       here
  *
  * Only on NVIDIA: stage_async, tile_wgmma_sm90, stream_sm90, and 33_mlp, which Hopper's
  * copies carry; without it three other kernels do the same.  A kernel never asks for
@@ -144,6 +145,32 @@ VX_DEVICE uint32_t vx_wave(void)
 {
     return vx_thread() / VX_WAVE;
 }
+
+/* A condition that rarely holds.  What it guards is compiled away from the code around it, so that
+ * a loop stays together in the instruction cache. */
+#define VX_RARELY(condition_) __builtin_expect(!!(condition_), 0)
+
+/* --- launches that begin early (gpu.h); in any other launch these two do nothing --- */
+#if VX_CUDA && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/* Lets an early launch behind this one begin, once every block of this one has come here. */
+VX_DEVICE void vx_launch_next(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+/* Waits until all launches before this one have ended.  Until then a kernel may read only what was
+ * written before the last launch that did not begin early, and write nothing. */
+VX_DEVICE void vx_launch_before(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+#else
+VX_DEVICE void vx_launch_next(void)
+{
+}
+VX_DEVICE void vx_launch_before(void)
+{
+}
+#endif
 
 /* --- operations of a whole wave: every lane must call them --- */
 #if VX_CUDA

@@ -14,6 +14,7 @@
 
 #define VX_TILE_N          VX_MLP_ROWS /* for the end of a tile */
 #define VX_TILE_CI         64
+#define VX_WARPS_N         12  /* four feed, eight multiply */
 #define WGMMA_COLUMNS_LAST "0" /* the right operand lies with the sum along its rows */
 
 #include "kernels/norm_row.cuh"

@@ -1,8 +1,19 @@
-/* stream_fetch_sm90 - the warpgroup that fills the ring of a stream of tiles.
+/* stream_fetch_sm90 - the warpgroups that fill the ring of a stream of tiles.
  *
  * Private to tile_stream_sm90.cuh.  A warp fetches a quarter of a tile's rows.  Eight lanes
  * copy the 128 bytes of a row; a lane holds the numbers of a few rows, and the lanes hand
  * them round by shuffles.
+ *
+ * A warp carries out some 170 instructions for an offset of 64 channels, most of which wait for
+ * the one before: 780 cycles for one warpgroup, in which a processor could have loaded and
+ * multiplied more than twice as much.  So two warpgroups take the offsets in turn, where
+ * registers are left for a second one.  Microseconds, H200, shells of 54,464 and of 219,992
+ * voxels, before and after: 64 channels (256x64) 35.2, 29.1 and 93, 76.5; 96 channels 54.5, 47.5
+ * and 145, 135; 128 channels (128x128) 72, 63.3; 160 channels 105, 95.  A third one gains
+ * nothing.  With more than LINES lines of channels an offset costs little beside its lines, and
+ * one warpgroup fetches.  Dropped: neighbours loaded two to four offsets ahead by one warpgroup
+ * (5 % slower: it does not wait for them); units of LINES lines in turn, for any number of
+ * channels (8 %, at 96 channels 20 % slower than whole offsets).
  *
  * With neighbours in the order of the rows 256:64 takes 109 us on an H200 instead of 128, and
  * 1024:64 1640 instead of 2000: the first-level cache has no room for the lines of 256 rows
@@ -10,7 +21,7 @@
  * while the offsets before are fetched (136 and 1930 us: a tile waits for them).
  *
  * Owner    -
- * Thread   device code, the first four warps of the block.
+ * Thread   device code, the first warps of the block, four for each of FETCHERS.
  * Limits   as tile_stream_sm90.cuh.
  * Fails    never.
  *
@@ -26,20 +37,26 @@
 #define HELD      (WARP_ROWS / 32) /* row numbers that a lane holds */
 #define LINES     4                /* of channels, that one set of addresses serves */
 
+/* Between two of its stages a warpgroup passes at most LINES of the other one.  If that took it
+ * once around the ring, a stage could be a whole phase behind, and be taken for empty. */
+static_assert(FETCHERS == 1 || (FETCHERS == 2 && LINES < VX_STAGES), "see above");
+
 /* Where neighbours lie: that of a row, or of a place in the order of the rows, at an offset is
  * list[row * row_stride + offset * offset_stride].  NULL: a row has one neighbour, itself. */
 struct fetch_map {
     const int32_t *list;
     uint32_t row_stride, offset_stride;
-    uint64_t weights_stride; /* bytes of the weights of an offset */
+    uint32_t weights_stride; /* bytes of the weights of an offset */
 };
 
 /* A warp's place on the walk: the offsets of this word that are left, and its rows; and
  * the same of the next tile, which is loaded long before it is needed. */
 struct fetch {
     struct fetch_map map;
-    uint32_t round, index; /* of the next tile; of this one */
-    struct stream_tile tile;
+    uint32_t round;  /* of the next tile */
+    uint32_t others; /* offsets that other warpgroups fetch before the next of this one */
+    uint32_t entry;  /* of the tile in the list */
+    int32_t first_column;
     int32_t word;
     uint32_t all, own;  /* of the tile; of the 64 rows that this warp fetches for */
     int32_t rows[HELD]; /* with neighbours their places in the order; -1 none */
@@ -49,6 +66,17 @@ struct fetch {
     uint32_t next_words;
     int32_t next_rows[HELD];
 };
+
+/* Warpgroups that take the offsets in turn. */
+VX_DEVICE uint32_t fetchers_of(const struct vx_conv_device_args *args)
+{
+    return args->ci <= LINES * LINE_CHANNELS ? FETCHERS : 1;
+}
+
+VX_DEVICE uint32_t lines_of(const struct vx_conv_device_args *args)
+{
+    return (uint32_t)(args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS;
+}
 
 VX_DEVICE uint32_t warp_of_group(void)
 {
@@ -63,12 +91,14 @@ VX_DEVICE void fetch_masks(uint32_t words, struct fetch *fetch)
     fetch->own = words_join(words, warp_of_group() * WARP_ROWS / 64);
 }
 
-/* Loads what the next tile begins with. */
+/* Loads what the next tile begins with.  What was loaded before is moved by shuffles: instead of a
+ * plain copy the compiler gives the new value another register, and copies that, which waits for
+ * the load. */
 VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 {
     const struct vx_conv_device_args *args = stream->args;
     uint32_t index = index_at(args, fetch->round);
-    fetch->next_entry = fetch->later_entry;
+    fetch->next_entry = vx_shuffle(fetch->later_entry, 0);
     fetch->later_entry = entry_at(stream, index_at(args, fetch->round + 1));
     if (index >= stream->count) return;
     struct stream_tile tile = tile_at(stream, index, fetch->next_entry);
@@ -76,58 +106,70 @@ VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         int64_t place = tile.first_row + warp_of_group() * WARP_ROWS + 32 * i + vx_lane();
-        if (args->neighbours)
+        if (fetch->map.row_stride == 1) /* neighbours lie in the order of the rows */
             fetch->next_rows[i] = place < args->n ? (int32_t)place : -1;
         else
             fetch->next_rows[i] = row_at(args, &tile, place);
     }
 }
 
-/* Begins the tile that was loaded ahead. */
-VX_DEVICE void fetch_enter(const struct stream *stream, struct fetch *fetch)
+/* Begins the tile that was loaded ahead.  False: there is none. */
+VX_DEVICE int fetch_enter(const struct stream *stream, struct fetch *fetch)
 {
-    const struct vx_conv_device_args *args = stream->args;
-    fetch->index = index_at(args, fetch->round++);
-    if (fetch->index >= stream->count) return;
-    fetch->tile = tile_at(stream, fetch->index, fetch->next_entry);
-    fetch->word = word_first(stream, &fetch->tile);
+    const uint32_t index = index_at(stream->args, fetch->round++);
+    if (index >= stream->count) return 0;
+    const struct stream_tile tile = tile_at(stream, index, fetch->next_entry);
+    fetch->entry = fetch->next_entry;
+    fetch->first_column = tile.first_column;
+    fetch->word = word_first(stream, &tile);
     fetch_masks(fetch->next_words, fetch);
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         const uint32_t row = (uint32_t)fetch->next_rows[i];
-        fetch->rows[i] = fetch->next_rows[i];
+        fetch->rows[i] = (int32_t)vx_shuffle((uint32_t)fetch->next_rows[i], vx_lane());
         fetch->lists[i] = fetch->map.list + (uint64_t)row * fetch->map.row_stride;
     }
     fetch_ahead(stream, fetch);
+    return 1;
 }
 
-/* Goes on to the next offset, in this tile or a later one.  False: there is none. */
+/* Goes on to the next word of the masks, in this tile or in the next one.  False: there is none. */
+VX_DEVICE int fetch_go_on(const struct stream *stream, struct fetch *fetch)
+{
+    const struct stream_tile tile = tile_at(stream, 0, fetch->entry); /* of any column */
+    if (fetch->word == word_last(stream, &tile)) return fetch_enter(stream, fetch);
+    fetch->word++;
+    fetch_masks(words_load(stream, &tile, fetch->word), fetch);
+    return 1;
+}
+
+/* Takes the next offset of this warpgroup.  False: there is none. */
 VX_DEVICE int fetch_seek(const struct stream *stream, struct fetch *fetch,
                          uint32_t *offset)
 {
-    while (!fetch->all) {
-        if (fetch->word < word_last(stream, &fetch->tile)) {
-            fetch->word++;
-            fetch_masks(words_load(stream, &fetch->tile, fetch->word), fetch);
-        } else {
-            fetch_enter(stream, fetch);
-            if (fetch->index >= stream->count) return 0;
+    for (;;) {
+        if (VX_RARELY(!fetch->all)) {
+            if (!fetch_go_on(stream, fetch)) return 0;
+            continue;
         }
+        *offset = (uint32_t)fetch->word * 32 + (uint32_t)vx_lowest_bit(fetch->all);
+        fetch->all &= fetch->all - 1;
+        if (!fetch->others) break;
+        fetch->others--;
     }
-    *offset = (uint32_t)fetch->word * 32 + (uint32_t)vx_lowest_bit(fetch->all);
+    fetch->others = fetchers_of(stream->args) - 1;
     return 1;
 }
 
 VX_DEVICE struct fetch_map map_of(const struct vx_conv_device_args *args)
 {
-    const int32_t lines = (args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS;
     struct fetch_map map = {args->nbr, (uint32_t)args->nbr_stride, 1, 0};
     if (args->neighbours) {
         map.list = args->neighbours;
         map.row_stride = 1;
         map.offset_stride = (uint32_t)args->n;
     }
-    map.weights_stride = (uint64_t)lines * (uint32_t)args->co * LINE;
+    map.weights_stride = lines_of(args) * (uint32_t)args->co * LINE;
     return map;
 }
 
@@ -147,7 +189,7 @@ VX_DEVICE void fetch_neighbours(const struct fetch *fetch, uint32_t offset,
 struct fetch_step {
     int sender;          /* one of this warp sends for the weights */
     uint32_t to;         /* of a stage, where the lane's first copy lies */
-    const char *weights; /* of the first line of channels; columns lie side by side */
+    const char *weights; /* of the next line of channels; columns lie side by side */
     uint32_t weights_bytes;
     int mine; /* the warp's rows have the offset */
     /* Bit 4 i: the i-th of eight rows that this lane copies is missing. */
@@ -159,11 +201,12 @@ VX_DEVICE void step_make(const struct vx_conv_device_args *args,
                          const struct fetch *fetch, uint32_t offset,
                          const int32_t neighbours[HELD], struct fetch_step *step)
 {
-    int32_t from[HELD], columns = args->co - fetch->tile.first_column;
+    int32_t from[HELD], columns = args->co - fetch->first_column;
     if (columns > VX_TILE_CO) columns = VX_TILE_CO;
     step->weights_bytes = (uint32_t)columns * LINE;
-    step->weights = (const char *)args->tiled + offset * fetch->map.weights_stride +
-                    (uint32_t)fetch->tile.first_column * LINE;
+    step->weights = (const char *)args->tiled +
+                    (uint64_t)offset * fetch->map.weights_stride +
+                    (uint32_t)fetch->first_column * LINE;
     step->mine = (int)vx_shuffle(fetch->own >> offset % 32 & 1u, 0);
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
@@ -177,12 +220,11 @@ VX_DEVICE void step_make(const struct vx_conv_device_args *args,
 }
 
 /* Sends for the weights of a line of channels of an offset; one warp. */
-VX_DEVICE void weights_send(const struct fetch_step *step, const char *from,
-                            const struct ring *ring)
+VX_DEVICE void weights_send(const struct fetch_step *step, const struct ring *ring)
 {
     if (vx_lane()) return;
     vx_mbarrier_expect(ring->full, step->weights_bytes);
-    vx_copy_bulk(ring->stage + A_BYTES, from, step->weights_bytes, ring->full);
+    vx_copy_bulk(ring->stage + A_BYTES, step->weights, step->weights_bytes, ring->full);
 }
 
 /* Copies 16 bytes of a row, or writes zeros if bit `bit` says that it is missing.  That is
@@ -202,7 +244,7 @@ VX_DEVICE void row_copy(uint32_t to, uint64_t from, uint32_t missing, uint32_t b
 }
 
 /* One line of channels; `channels` are left.  from: the lane's 16 bytes of each row. */
-VX_DEVICE void line_fetch(const struct fetch_step *step, const char *weights,
+VX_DEVICE void line_fetch(const struct vx_conv_device_args *args, struct fetch_step *step,
                           const uint64_t from[COPIES], int32_t channels,
                           struct ring *ring)
 {
@@ -210,7 +252,8 @@ VX_DEVICE void line_fetch(const struct fetch_step *step, const char *weights,
     /* The last channels may be fewer: the chunks behind them are not read. */
     const int there = (int32_t)(vx_lane() % 8) * CHUNK_CHANNELS < channels;
     vx_mbarrier_wait(ring_empty(ring->full), ring->parity);
-    if (step->sender) weights_send(step, weights, ring);
+    if (step->sender) weights_send(step, ring);
+    step->weights += (uint32_t)args->co * LINE;
     if (step->mine) {
         uint32_t missing[HELD];
 #pragma unroll
@@ -228,13 +271,10 @@ VX_DEVICE void line_fetch(const struct fetch_step *step, const char *weights,
  * instruction.  Where each line worked them out, a copy waited until the one before it had
  * read its own. */
 VX_DEVICE void lines_fetch(const struct vx_conv_device_args *args,
-                           const struct fetch_step *step, int32_t first,
-                           struct ring *ring)
+                           struct fetch_step *step, int32_t first, struct ring *ring)
 {
     const uint64_t in =
         (uint64_t)args->in + (uint32_t)first * FACTOR_BYTES + vx_lane() % 8 * 16;
-    const char *weights =
-        step->weights + (int64_t)(first / LINE_CHANNELS) * args->co * LINE;
     uint64_t from[COPIES];
 #pragma unroll
     for (int i = 0; i < COPIES; i++) from[i] = in + (uint64_t)step->rows[i] * 16;
@@ -242,11 +282,34 @@ VX_DEVICE void lines_fetch(const struct vx_conv_device_args *args,
     for (int line = 0; line < LINES; line++) {
         const int32_t channels = args->ci - first - line * LINE_CHANNELS;
         if (channels <= 0) return;
-        line_fetch(step, weights, from, channels, ring);
-        weights += (uint32_t)args->co * LINE;
+        line_fetch(args, step, from, channels, ring);
 #pragma unroll
         for (int i = 0; i < COPIES; i++) from[i] += LINE;
     }
+}
+
+/* All lines of an offset; those of the offsets that other warpgroups fetch next are passed. */
+VX_DEVICE void step_fetch(const struct vx_conv_device_args *args, struct fetch_step *step,
+                          struct ring *ring)
+{
+    int32_t first = 0;
+    do lines_fetch(args, step, first, ring);
+    while ((first += LINES * LINE_CHANNELS) < args->ci);
+    if (FETCHERS > 1) ring_pass(ring, (fetchers_of(args) - 1) * lines_of(args));
+}
+
+/* The walk's beginning: as if at the end of a tile of the first group. */
+VX_DEVICE void fetch_begin(const struct stream *stream, struct fetch *fetch)
+{
+    const struct stream_tile none = {0};
+    fetch->map = map_of(stream->args);
+    fetch->round = 0;
+    fetch->entry = 0;
+    fetch->word = word_last(stream, &none);
+    fetch->all = 0;
+    fetch->others = FETCHERS > 1 ? vx_shuffle(vx_thread() / 128, 0) : 0;
+    fetch->later_entry = entry_at(stream, index_at(stream->args, 0));
+    fetch_ahead(stream, fetch);
 }
 
 /* The neighbours of an offset are loaded before the rows of the one before it are copied. */
@@ -256,28 +319,26 @@ VX_DEVICE void stream_fetch(const struct vx_conv_device_args *args, struct ring 
     struct fetch fetch;
     struct fetch_step step;
     int32_t neighbours[HELD];
+    uint32_t offset;
     const uint32_t row = warp_of_group() * WARP_ROWS + vx_lane() / 8;
     /* By shuffles, or the thread would be asked for its number at every stage. */
     step.sender = warp_of_group() == 0;
     step.to = vx_shuffle(row * LINE + ((vx_lane() % 8 ^ vx_lane() / 8) << 4), vx_lane());
     ring->parity = 1;
-    fetch.map = map_of(args);
-    fetch.round = 0;
-    fetch.later_entry = entry_at(&stream, index_at(args, 0));
-    fetch_ahead(&stream, &fetch);
-    fetch_enter(&stream, &fetch);
-    if (fetch.index >= stream.count) return;
-    uint32_t offset = 0;
-    int more = fetch_seek(&stream, &fetch, &offset);
-    if (more) fetch_neighbours(&fetch, offset, neighbours);
-    while (more) {
-        step_make(args, &fetch, offset, neighbours, &step);
-        fetch.all &= fetch.all - 1;
-        more = fetch_seek(&stream, &fetch, &offset);
+    fetch_begin(&stream, &fetch);
+    if (fetch.others >= fetchers_of(args))
+        return; /* nothing is left for this warpgroup */
+    ring_pass(ring, fetch.others * lines_of(args));
+#pragma unroll 1 /* or the walk would be compiled for each */
+    for (int made = 0;; made = 1) {
+        const int more = fetch_seek(&stream, &fetch, &offset);
         if (more) fetch_neighbours(&fetch, offset, neighbours);
-        int32_t first = 0;
-        do lines_fetch(args, &step, first, ring);
-        while ((first += LINES * LINE_CHANNELS) < args->ci);
+        if (made)
+            step_fetch(args, &step, ring);
+        else
+            vx_launch_before();
+        if (!more) return;
+        step_make(args, &fetch, offset, neighbours, &step);
     }
 }
 

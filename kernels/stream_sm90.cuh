@@ -17,10 +17,11 @@
 #include "kernels/matrix.cuh"
 #include "kernels/mbarrier_sm90.cuh"
 
-#define THREADS 384
-#define GROUPS  (VX_TILE_N / 64)  /* of 64 rows in a tile */
-#define MINE    (VX_TILE_N / 128) /* of them that a warpgroup multiplies */
-#define SUMS    (VX_TILE_CO / 2)  /* of a thread, for each group of 64 rows */
+#define FETCHERS (VX_WARPS_N / 4 - 2) /* warpgroups that fetch; two multiply */
+#define THREADS  (32 * VX_WARPS_N)
+#define GROUPS   (VX_TILE_N / 64)  /* of 64 rows in a tile */
+#define MINE     (VX_TILE_N / 128) /* of them that a warpgroup multiplies */
+#define SUMS     (VX_TILE_CO / 2)  /* of a thread, for each group of 64 rows */
 
 #if VX_E4M3
 #define FACTOR_BYTES 1 /* of a number that is multiplied */
@@ -68,6 +69,20 @@ VX_DEVICE void ring_step(struct ring *ring)
     ring->parity ^= 1u;
 }
 
+/* Passes stages that others fill. */
+VX_DEVICE void ring_pass(struct ring *ring, uint32_t stages)
+{
+    ring->stage += stages * STAGE_BYTES;
+    ring->full += 8 * stages;
+    ring->at += stages;
+    while (ring->at >= VX_STAGES) {
+        ring->stage -= VX_STAGES * STAGE_BYTES;
+        ring->full -= 8 * VX_STAGES;
+        ring->at -= VX_STAGES;
+        ring->parity ^= 1u;
+    }
+}
+
 /* Two numbers in a word, the first in its low half; rounded to nearest, ties to even. */
 VX_DEVICE uint32_t vx_pair_of(float low, float high)
 {
@@ -97,11 +112,12 @@ VX_DEVICE struct stream stream_of(const struct vx_conv_device_args *args)
     stream.columns = (uint32_t)((args->co + VX_TILE_CO - 1) / VX_TILE_CO);
     stream.tiles = (uint32_t)((args->n + VX_TILE_N - 1) / VX_TILE_N);
     stream.count = stream.columns * stream.tiles * (uint32_t)args->groups;
-    stream.per_group = args->v / args->groups;
+    stream.per_group = args->groups == 1 ? args->v : args->v / args->groups;
     stream.blocks = vx_mask_blocks(args->n);
     return stream;
 }
 
+/* Most layers have one group and one column of tiles: they divide by neither. */
 struct stream_tile {
     int64_t first_row; /* in the order */
     int32_t first_column;
@@ -120,7 +136,7 @@ VX_DEVICE uint32_t index_at(const struct vx_conv_device_args *args, uint32_t rou
 VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t place = index / stream->columns;
+    uint32_t place = stream->columns == 1 ? index : index / stream->columns;
     if (TILES_LIST && index < stream->count) place = (uint32_t)TILES_LIST[place];
     return place;
 }
@@ -128,11 +144,13 @@ VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index)
 VX_DEVICE struct stream_tile tile_at(const struct stream *stream, uint32_t index,
                                      uint32_t entry)
 {
-    struct stream_tile tile;
-    tile.first_column = (int32_t)(index % stream->columns) * VX_TILE_CO;
-    index = entry;
-    tile.first_row = (int64_t)(index % stream->tiles) * VX_TILE_N;
-    tile.group = (int32_t)(index / stream->tiles);
+    struct stream_tile tile = {(int64_t)entry * VX_TILE_N, 0, 0};
+    if (stream->columns > 1)
+        tile.first_column = (int32_t)(index % stream->columns) * VX_TILE_CO;
+    if (stream->args->groups > 1) {
+        tile.first_row = (int64_t)(entry % stream->tiles) * VX_TILE_N;
+        tile.group = (int32_t)(entry / stream->tiles);
+    }
     return tile;
 }
 

@@ -1,8 +1,8 @@
-/* tile_stream_sm90 - tiles as one stream: four warps fetch, eight multiply, and neither waits at
- * the end of a tile.
+/* tile_stream_sm90 - tiles as one stream: four or eight warps fetch, eight multiply, and neither
+ * waits at the end of a tile.
  *
- * The blocks stay; each takes a tile of every round.  The first warpgroup walks over
- * (tile, present offset, line of channels) and fills a ring of stages: rows by cp.async, 16
+ * The blocks stay; each takes a tile of every round.  The first warpgroup, or two in turn, walks
+ * over (tile, present offset, line of channels) and fills a ring of stages: rows by cp.async, 16
  * bytes a lane, zeros where a neighbour is missing; the weights, which lie tiled in memory
  * (29_weight_tile.h), by one bulk copy that is sent before the rows.  Two warpgroups take
  * the same walk, multiply by wgmma what arrives, and store their sums while the ring fills
@@ -36,10 +36,18 @@
 #include "kernels/stream_store_sm90.cuh"
 #include "kernels/wgmma_sm90.cuh"
 
-/* Registers of a thread.  All together they are what the launch was given, 168 for each:
- * a sum above it would wait for ever. */
+/* Registers of a thread.  All together they are what the launch was given, 168 for each of 384
+ * threads, 128 of 512: a sum above it would wait for ever. */
+#if FETCHERS == 1
 #define FETCH_REGISTERS    "104"
 #define MULTIPLY_REGISTERS "200"
+#elif MINE * SUMS <= 64
+#define FETCH_REGISTERS    "120"
+#define MULTIPLY_REGISTERS "136"
+#else
+#define FETCH_REGISTERS    "96"
+#define MULTIPLY_REGISTERS "160"
+#endif
 
 /* --- the warpgroups that multiply --- */
 
@@ -195,11 +203,12 @@ VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ri
     struct multiply it;
     struct tile_about about = {0};
     struct tile_next next = {0};
-    it.group = vx_shuffle(vx_thread() / 128, 0) - 1;
+    it.group = vx_shuffle(vx_thread() / 128, 0) - FETCHERS;
     it.held = 0;
     ring->parity = 0;
     next.later_entry = entry_at(&stream, index_at(args, 0));
     next_load(&stream, 0, it.group, &next);
+    vx_launch_before();
     for (uint32_t round = 1; index_at(args, round - 1) < stream.count; round++) {
         const struct stream_tile tile = next.tile;
         uint32_t any = 0;
@@ -242,7 +251,8 @@ VX_DEVICE void stream_run(const struct vx_conv_device_args *args, char *shared)
         vx_mbarrier_opened();
     }
     vx_barrier();
-    if (vx_shuffle(vx_thread() / 128, 0) == 0) {
+    vx_launch_next();
+    if (vx_shuffle(vx_thread() / 128, 0) < FETCHERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 " FETCH_REGISTERS ";");
         stream_fetch(args, &ring);
     } else {

@@ -19,9 +19,11 @@ foreach(name gpu_dense gpu_dense_parts gpu_density gpu_exec gpu_exec_faults gpu_
     SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c ${vx_network_oracle})
 endforeach()
-vx_unit_test(NAME test_gpu_concat LIBS engine SECONDS 10 BUSY
-  SOURCES tests/support/unet.c tests/support/gpu_rig.c tests/support/engine_rig.c
-    tests/support/model_files.c ${vx_network_oracle})
+foreach(name IN ITEMS test_gpu_concat test_gpu_early)
+  vx_unit_test(NAME ${name} LIBS engine SECONDS 10 BUSY
+    SOURCES tests/support/unet.c tests/support/gpu_rig.c tests/support/engine_rig.c
+      tests/support/model_files.c ${vx_network_oracle})
+endforeach()
 # Maps whose neighbours lie in the order of their rows.
 vx_unit_test(NAME test_gpu_neighbours LIBS engine LABELS mixes
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c

@@ -334,6 +334,20 @@ static vx_status run_rounding(struct job *job)
                             job->why);
 }
 
+/* Its last launch is one of conv_masked. */
+bool vx_conv_lets_early(const struct vx_conv_choice *choice)
+{
+    return choice->algorithm == VX_CONV_IMPLICIT || choice->algorithm == VX_CONV_MASKED;
+}
+
+/* Behind a rounding it cannot begin early: that writes what it reads, and is no convolution. */
+static vx_status run_one(const struct job *job)
+{
+    if (!job->operands->early || rounds(job->problem)) return launch(job, 0, &job->args);
+    return vx_kernel_launch_early(job->device->set, job->device->stream, &job->kernels[0],
+                                  &job->args, job->why);
+}
+
 static vx_status run_split(struct job *job)
 {
     job->args.partial = workspace_at(job, job->pieces.partial);
@@ -462,6 +476,6 @@ vx_status vx_conv_launch(const struct vx_gpu_queue *device,
     case VX_CONV_MASKED_SPLIT: return run_split(&job);
     case VX_CONV_PAIRS_LIST: return run_pairs(&job);
     case VX_CONV_EXPLICIT: return run_explicit(&job);
-    default: return launch(&job, 0, &job.args);
+    default: return run_one(&job);
     }
 }

@@ -136,6 +136,10 @@ struct vx_conv_operands {
     const f32 *bias;      /* (co) or NULL */
     const void *residual; /* (N, co) or NULL */
     void *out;
+    /* The launch before this one is that of a convolution that lets another begin early
+     * (vx_conv_lets_early), and nothing before it on the stream has yet to write what this one
+     * reads, but for the tensors in and residual. */
+    bool early;
     enum vx_activation activation;
     i32 channels; /* of co: the real ones, the others become zeros; 0 = all are real */
     void *workspace;
@@ -146,6 +150,8 @@ void vx_conv_args_make(const struct vx_gpu_queue *device,
                        const struct vx_conv_problem *problem,
                        const struct vx_conv_operands *operands,
                        struct vx_conv_device_args *args);
+/* Whether a convolution behind such a one on the stream may begin early (vx_conv_operands). */
+bool vx_conv_lets_early(const struct vx_conv_choice *choice);
 /* The map must have been built with vx_conv_groups and vx_conv_sorted
  * of the algorithm.  Its order may leave rows out: -1 in their places, whose block masks have
  * no offset but those of other rows.  What is not in the order is not written, but by a

@@ -45,6 +45,40 @@ static int cuda_shared_allow(const struct vx_driver *driver, void *function, int
     return driver->function_set(function, FUNCTION_SHARED_MAX, bytes);
 }
 
+/* CUlaunchAttribute and CUlaunchConfig. */
+struct attribute {
+    int id; /* CUlaunchAttributeID */
+    int padding;
+    union {
+        int allowed;
+        u8 bytes[64];
+    } value;
+};
+struct config {
+    unsigned grid[3], threads[3], shared;
+    void *stream;
+    const struct attribute *attributes;
+    unsigned attributes_count;
+};
+#define ATTRIBUTE_EARLY 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+
+static int cuda_start(const struct vx_driver *driver,
+                      const struct vx_driver_launch *launch)
+{
+    const struct attribute early = {.id = ATTRIBUTE_EARLY, .value.allowed = 1};
+    const struct config config = {
+        .grid = {launch->grid.x, launch->grid.y, launch->grid.z},
+        .threads = {launch->threads, 1, 1},
+        .shared = launch->shared,
+        .stream = launch->stream,
+        .attributes = &early,
+        .attributes_count = 1,
+    };
+    void *params[] = {launch->args};
+    if (!launch->early) return vx_driver_start(driver, launch);
+    return driver->launch_with(&config, launch->function, params, NULL);
+}
+
 /* The suffix "a" allows instructions that only this generation has.  Such a binary runs
  * on no other capability, which does no harm: it is compiled for this device. */
 static vx_status cuda_identify(const struct vx_driver *driver, int device, const int *got,
@@ -93,6 +127,7 @@ void vx_driver_cuda(struct vx_driver *driver)
     driver->use = cuda_use;
     driver->close = cuda_close;
     driver->shared_allow = cuda_shared_allow;
+    driver->start = cuda_start;
     driver->identify = cuda_identify;
     driver->absent = cuda_absent;
 }

@@ -81,6 +81,7 @@ struct vx_driver_launch {
     void *function;
     struct vx_grid grid;
     unsigned threads, shared;
+    bool early; /* gpu.h */
     void *stream;
     void *args;
 };
@@ -130,7 +131,8 @@ VX_MUST_USE vx_status vx_driver_open(const struct vx_gpu_options *options,
 void vx_driver_cuda(struct vx_driver *driver);
 void vx_driver_hip(struct vx_driver *driver);
 void vx_driver_fake(struct vx_driver *driver);
-/* Calls cuLaunchKernel or hipModuleLaunchKernel with the fields of the struct. */
+/* Calls cuLaunchKernel or hipModuleLaunchKernel with the fields of the struct; no launch begins
+ * early. */
 int vx_driver_start(const struct vx_driver *driver,
                     const struct vx_driver_launch *launch);
 

@@ -171,7 +171,15 @@ struct vx_gpu_launch {
     i32 shared;
     const void *args;
     size_t args_bytes;
+    /* It may begin while the launch before it on the stream still runs, where the device can
+     * (vx_gpu_begins_early).  Both are of kernels whose spec says `early`, with nothing between
+     * them: the one before lets the next begin, and this one waits by itself until all before it
+     * have ended.  Until then it reads only what the last launch that did not begin early could
+     * read, too. */
+    bool early;
 };
+/* Hopper and later.  Elsewhere such a launch is like any other. */
+bool vx_gpu_begins_early(const struct vx_gpu *gpu);
 VX_MUST_USE vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                                     const struct vx_gpu_launch *launch,
                                     struct vx_why *why);

@@ -3,6 +3,9 @@
 
 #include "engine/base/process/check.h"
 
+/* Compute capability from which kernels know launches that begin early (device.h). */
+#define EARLY_ARCH 90
+
 /* --- streams and events --- */
 
 vx_status vx_gpu_stream_open(struct vx_gpu *gpu, struct vx_why *why,
@@ -177,6 +180,12 @@ vx_status vx_gpu_function_get(struct vx_gpu *gpu, struct vx_gpu_module *module,
     return VX_OK;
 }
 
+bool vx_gpu_begins_early(const struct vx_gpu *gpu)
+{
+    const i32 arch = gpu->caps.arch;
+    return arch >= EARLY_ARCH && arch < VX_ARCH_AMD;
+}
+
 vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                         const struct vx_gpu_launch *launch, struct vx_why *why)
 {
@@ -189,6 +198,7 @@ vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
         .grid = launch->grid,
         .threads = (unsigned)launch->threads,
         .shared = (unsigned)launch->shared,
+        .early = launch->early && vx_gpu_begins_early(gpu),
         .stream = stream,
         .args = (void *)(uintptr_t)launch->args, /* the driver only reads */
     };

@@ -14,7 +14,7 @@
 struct fake {
     pthread_mutex_t lock;
     struct vx_fake_settings settings;
-    i64 calls, launches;
+    i64 calls, launches, early;
     bool lost;
     int contexts; /* how often the one context was opened */
     size_t used;
@@ -30,7 +30,7 @@ void vx_fake_set(const struct vx_fake_settings *settings)
 {
     pthread_mutex_lock(&fake.lock);
     fake.settings = *settings;
-    fake.calls = fake.launches = 0;
+    fake.calls = fake.launches = fake.early = 0;
     fake.lost = false;
     pthread_mutex_unlock(&fake.lock);
 }
@@ -49,6 +49,14 @@ i64 vx_fake_launches(void)
     i64 launches = fake.launches;
     pthread_mutex_unlock(&fake.lock);
     return launches;
+}
+
+i64 vx_fake_launches_early(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    i64 early = fake.early;
+    pthread_mutex_unlock(&fake.lock);
+    return early;
 }
 
 i32 vx_fake_event_polls(void)
@@ -93,11 +101,12 @@ int vx_fake_step(void)
 }
 
 /* As on a device, the launch of a kernel that fails succeeds; later calls fail. */
-int vx_fake_step_launch(bool *run)
+int vx_fake_step_launch(bool early, bool *run)
 {
     pthread_mutex_lock(&fake.lock);
     int code = step_locked();
     if (!code) fake.launches++;
+    if (!code) fake.early += early;
     if (!code && fake.settings.lose_launch == fake.launches) fake.lost = true;
     *run = !code && !fake.lost;
     pthread_mutex_unlock(&fake.lock);

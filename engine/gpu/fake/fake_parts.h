@@ -32,8 +32,9 @@ enum vx_fake_kind {
 struct vx_fake_object {
     enum vx_fake_kind kind;
     struct vx_fake_object *previous, *next;
-    void *inside; /* of a module: its text; of a stream: the capture in progress */
-    void *queue;  /* of a stream: its deferred work */
+    void *inside;    /* of a module: its text; of a stream: the capture in progress */
+    void *queue;     /* of a stream: its deferred work */
+    bool lets_early; /* of a stream: behind its last operation a launch may begin early */
 };
 
 struct vx_fake_function {
@@ -47,7 +48,7 @@ struct vx_fake_function {
 /* Counts a driver call; returns the error that is injected for it, 0 = none. */
 int vx_fake_step(void);
 /* The same for a launch; *run: the kernel may run. */
-int vx_fake_step_launch(bool *run);
+int vx_fake_step_launch(bool early, bool *run);
 /* A zeroed object, which ends with the context at the latest; NULL = no memory. */
 void *vx_fake_object_open(enum vx_fake_kind kind, size_t bytes);
 void vx_fake_object_close(struct vx_fake_object *object);

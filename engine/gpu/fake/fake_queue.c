@@ -125,9 +125,15 @@ void vx_fake_queue_drain(void)
     pthread_mutex_unlock(&waiting_lock);
 }
 
+static bool lets_early(const struct node *node)
+{
+    return node->kind == NODE_LAUNCH && node->function->spec->early;
+}
+
 /* Runs the node now, or queues it if work is deferred (event_polls). */
 static void stream_put(struct vx_fake_object *stream, const struct node *node)
 {
+    stream->lets_early = lets_early(node);
     pthread_mutex_lock(&waiting_lock);
     if (vx_fake_event_polls()) {
         if (!stream->queue) stream->queue = nodes_open();
@@ -151,6 +157,7 @@ static int stream_do(void *stream, const struct node *node)
         return 0;
     }
     VX_ASSERT(recording->count < VX_FAKE_NODES_MAX);
+    ((struct vx_fake_object *)stream)->lets_early = lets_early(node);
     recording->rows[recording->count++] = *node;
     return 0;
 }
@@ -211,10 +218,15 @@ static int fake_start(const struct vx_driver *driver,
 {
     bool run;
     (void)driver;
-    int code = vx_fake_step_launch(&run);
+    int code = vx_fake_step_launch(launch->early, &run);
     if (code || !run) return code;
-    if (!vx_fake_is(launch->function, VX_FAKE_FUNCTION)) return VX_DRIVER_INVALID_HANDLE;
+    if (!vx_fake_is(launch->function, VX_FAKE_FUNCTION) ||
+        !vx_fake_is(launch->stream, VX_FAKE_STREAM))
+        return VX_DRIVER_INVALID_HANDLE;
     const struct vx_fake_function *function = launch->function;
+    const struct vx_fake_object *stream = launch->stream;
+    /* A device would not notice; the answer would be wrong now and then. */
+    VX_ASSERT(!launch->early || (function->spec->early && stream->lets_early));
     bool fits = launch->grid.x <= GRID_X_MAX && launch->grid.y <= GRID_YZ_MAX &&
                 launch->grid.z <= GRID_YZ_MAX && launch->threads &&
                 launch->threads <= THREADS_MAX &&

@@ -194,16 +194,15 @@ vx_status vx_kernel_set_ready(struct vx_kernel_set *set,
 
 /* --- launching --- */
 
-vx_status vx_kernel_launch(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
-                           const struct vx_jit_wanted *wanted, const void *args,
-                           struct vx_why *why)
+static struct vx_gpu_launch
+launch_of(struct vx_kernel_set *set, const struct vx_jit_wanted *wanted, const void *args)
 {
     u32 place;
     VX_ASSERT(set->magic == SET_MAGIC);
     const struct kernel *kernel = find(set, wanted, &place);
     VX_ASSERT(kernel);
     const struct vx_kernel_spec *spec = kernel->wanted.spec;
-    const struct vx_gpu_launch launch = {
+    return (struct vx_gpu_launch){
         .function = kernel->function,
         .grid = spec->grid(kernel->wanted.tile, args),
         .threads = kernel->threads,
@@ -211,5 +210,22 @@ vx_status vx_kernel_launch(struct vx_kernel_set *set, struct vx_gpu_stream *stre
         .args = args,
         .args_bytes = spec->args_bytes,
     };
+}
+
+vx_status vx_kernel_launch(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
+                           const struct vx_jit_wanted *wanted, const void *args,
+                           struct vx_why *why)
+{
+    const struct vx_gpu_launch launch = launch_of(set, wanted, args);
+    return vx_gpu_launch(set->gpu, stream, &launch, why);
+}
+
+vx_status vx_kernel_launch_early(struct vx_kernel_set *set, struct vx_gpu_stream *stream,
+                                 const struct vx_jit_wanted *wanted, const void *args,
+                                 struct vx_why *why)
+{
+    struct vx_gpu_launch launch = launch_of(set, wanted, args);
+    VX_ASSERT(wanted->spec->early);
+    launch.early = true;
     return vx_gpu_launch(set->gpu, stream, &launch, why);
 }

@@ -43,6 +43,11 @@ VX_MUST_USE vx_status vx_kernel_launch(struct vx_kernel_set *set,
                                        struct vx_gpu_stream *stream,
                                        const struct vx_jit_wanted *kernel,
                                        const void *args, struct vx_why *why);
+/* The same, and it may begin early (gpu.h). */
+VX_MUST_USE vx_status vx_kernel_launch_early(struct vx_kernel_set *set,
+                                             struct vx_gpu_stream *stream,
+                                             const struct vx_jit_wanted *kernel,
+                                             const void *args, struct vx_why *why);
 struct vx_gpu *vx_kernel_set_gpu(struct vx_kernel_set *set);
 /* A random number that nobody outside can know, to seed hash tables on the device. */
 u64 vx_kernel_set_seed(const struct vx_kernel_set *set);

@@ -52,18 +52,29 @@ void vx_gpu_conv_operands(const struct vx_gpu_forward *forward, i32 index,
         operands->residual = vx_gpu_tensor(forward, launch->inputs[1]);
 }
 
-static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index,
+/* early: the launch before this one lets it begin early. */
+static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index, bool early,
                              struct vx_why *why)
 {
     struct vx_conv_problem problem;
     struct vx_conv_operands operands;
     vx_gpu_problem_of(forward->choices, index, forward->places->rows, &problem);
     vx_gpu_conv_operands(forward, index, &operands);
-    if (forward->choices->plan->launches[index].node->live)
-        return vx_gpu_live_launch(forward, index, &problem, &operands, why);
+    operands.early = early;
     return vx_conv_launch(&forward->queue, &problem,
                           vx_gpu_choice_of(forward->choices, forward->places, index),
                           &operands, why);
+}
+
+/* A convolution whose rows are children that may not be live (model_live.h). */
+static vx_status launch_live(const struct vx_gpu_forward *forward, i32 index,
+                             struct vx_why *why)
+{
+    struct vx_conv_problem problem;
+    struct vx_conv_operands operands;
+    vx_gpu_problem_of(forward->choices, index, forward->places->rows, &problem);
+    vx_gpu_conv_operands(forward, index, &operands);
+    return vx_gpu_live_launch(forward, index, &problem, &operands, why);
 }
 
 static vx_status launch_batch_norm(const struct vx_gpu_forward *forward, i32 index,
@@ -328,7 +339,7 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     case VX_OP_SPARSE_CONV:
     case VX_OP_INVERSE_CONV:
     case VX_OP_TRANSPOSED_CONV:
-    case VX_OP_LINEAR: return launch_conv(forward, index, why);
+    case VX_OP_LINEAR: return launch_live(forward, index, why);
     case VX_OP_BATCH_NORM: return launch_batch_norm(forward, index, why);
     case VX_OP_LAYER_NORM: return launch_layer_norm(forward, index, why);
     case VX_OP_RELU:
@@ -371,15 +382,22 @@ vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, i32 stage,
                                 struct vx_why *why)
 {
     const struct vx_plan *plan = forward->choices->plan;
+    bool early = false; /* maps and orders are there before the first layer of a stage */
     VX_TRY(vx_gpu_norm_samples(forward, stage, why));
     for (i32 i = vx_plan_stage_begin(plan, stage), count; i < plan->stage_ends[stage];
          i += count) {
         vx_panic_note("launch", (u64)i);
         count = vx_gpu_mlp_count(forward, i);
-        if (count > 1)
-            VX_TRY(vx_gpu_mlp_launch(forward, i, why));
-        else if (rows_of(forward, i))
-            VX_TRY(launch_one(forward, i, why));
+        if (!rows_of(forward, i)) continue;
+        if (count == 1 && vx_launch_is_product(&plan->launches[i]) &&
+            !plan->launches[i].node->live) {
+            VX_TRY(launch_conv(forward, i, early, why));
+            early = vx_conv_lets_early(
+                vx_gpu_choice_of(forward->choices, forward->places, i));
+            continue;
+        }
+        VX_TRY((count > 1 ? vx_gpu_mlp_launch : launch_one)(forward, i, why));
+        early = false;
     }
     return VX_OK;
 }

@@ -228,16 +228,18 @@ START_TEST(test_modules_apart)
     struct amd_fault_args args = {out, out, 4, 0};
     for (i32 i = 1; i < 3; i++)
         ck_assert_int_eq(
-            hip->start(hip,
-                       &(struct vx_driver_launch){
-                           functions[i], {1, 1, 1}, THREADS, 0, rig.stream, &args}),
+            hip->start(
+                hip,
+                &(struct vx_driver_launch){
+                    functions[i], {1, 1, 1}, THREADS, 0, false, rig.stream, &args}),
             OK);
     ck_assert_int_eq(hip->stream_wait(rig.stream), OK);
     ck_all(out, 8);
     ck_assert_int_eq(
-        hip->start(hip,
-                   &(struct vx_driver_launch){
-                       functions[1], {1, 1, 1}, THREADS / 2, 0, rig.stream, &args}),
+        hip->start(
+            hip,
+            &(struct vx_driver_launch){
+                functions[1], {1, 1, 1}, THREADS / 2, 0, false, rig.stream, &args}),
         INVALID_VALUE);
     amd_rig_close(&rig);
 }

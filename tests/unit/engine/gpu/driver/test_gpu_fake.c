@@ -223,7 +223,7 @@ START_TEST(test_functions)
     check(vx_gpu_alloc(gpu, 4, &why, (void **)&memory));
     *memory = 0;
     struct count_args args = {memory};
-    struct vx_gpu_launch launch = {NULL, {1, 1, 1}, 32, 60000, &args, sizeof args};
+    struct vx_gpu_launch launch = {NULL, {1, 1, 1}, 32, 60000, &args, sizeof args, false};
     check(vx_gpu_function_get(gpu, module, &(struct vx_gpu_symbol){"count", 0}, &why,
                               &launch.function));
     ck_fails(vx_gpu_launch(gpu, stream, &launch, &why), VX_CODE_INTERNAL,
