@@ -31,7 +31,8 @@ static const struct vx_tile tiles[] = {
     {{128, 64, 16, 6, 8, 1, 1, 2}},
     {{64, 32, 16, 8, 4, 1, 1, 3}},
     {{128, 16, 16, 8, 8, 1, 1, 2}},
-    /* streams: eight warps multiply and four fetch, or eight where registers are left for them */
+    /* streams: eight warps multiply and four fetch, or eight where that is faster and registers
+     * are left for them */
     {{128, 256, 64, 4, 12, 1, 2, 1}},
     {{128, 192, 64, 5, 12, 1, 2, 1}},
     {{128, 160, 64, 6, 16, 1, 2, 1}},

@@ -24,7 +24,8 @@ VX_DEVICE void tile_run(const struct vx_conv_device_args *args, char *stages,
                         struct tile_memory *memory)
 {
     struct tile_place place = place_find(args);
-    vx_launch_next();
+    if (!VX_PAIRS)
+        vx_launch_next(); /* conv_pairs reads at once what was made just before it */
 #if VX_PAIRS
     if (place.first_row >= place_rows(args, &place)) return;
 #endif
@@ -36,6 +37,8 @@ VX_DEVICE void tile_run(const struct vx_conv_device_args *args, char *stages,
     vx_copy_wait_all();
     vx_barrier();
     int present = memory->present_count;
+    /* Every block waits, also one without an offset: it reads the residual and writes out. */
+    if (!present) vx_launch_before();
     /* No row of the tile has an offset of the group: conv_reduce reads none of them. */
     if (args->partial && args->block_masks && !present) return;
     for (int from = 0; from < present; from += WALK) {

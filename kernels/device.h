@@ -158,7 +158,8 @@ VX_DEVICE void vx_launch_next(void)
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 /* Waits until all launches before this one have ended.  Until then a kernel may read only what was
- * written before the last launch that did not begin early, and write nothing. */
+ * written before the last launch that did not begin early, and write nothing.  Every block calls
+ * it: a launch that ended before those in front of it would let the one behind it go too soon. */
 VX_DEVICE void vx_launch_before(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");

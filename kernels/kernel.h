@@ -59,7 +59,9 @@ struct vx_kernel_spec {
     const struct vx_tile *tiles; /* the whole search space; NULL = one tile, no macros */
     int32_t tiles_count;         /* >= 1 */
     uint32_t types; /* bits 1 << enum vx_number: one binary each; 0 = one without type */
-    bool early;     /* its launches may begin early (device.h: vx_launch_before) */
+    /* Its launches may begin early, and let another begin early behind them (device.h:
+     * vx_launch_next, vx_launch_before). */
+    bool early;
     bool may_spill; /* false: CI fails when a compiler spills registers */
     /* false: CI fails when a commit of wgmma stands behind a branch */
     bool may_commit_apart;

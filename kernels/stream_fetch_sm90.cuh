@@ -7,8 +7,8 @@
  * A warp carries out some 170 instructions for an offset of 64 channels, most of which wait for
  * the one before: 780 cycles for one warpgroup, in which a processor could have loaded and
  * multiplied more than twice as much.  So two warpgroups take the offsets in turn, where
- * registers are left for a second one.  Microseconds, H200, shells of 54,464 and of 219,992
- * voxels, before and after: 64 channels (256x64) 35.2, 29.1 and 93, 76.5; 96 channels 54.5, 47.5
+ * registers are left for a second one.  Microseconds, H200, chains of layers recorded in a graph,
+ * shells of 54,464 and of 219,992 voxels, each tile before and after: 64 channels (256x64) 35.2, 29.1 and 93, 76.5; 96 channels 54.5, 47.5
  * and 145, 135; 128 channels (128x128) 72, 63.3; 160 channels 105, 95.  A third one gains
  * nothing.  With more than LINES lines of channels an offset costs little beside its lines, and
  * one warpgroup fetches.  Dropped: neighbours loaded two to four offsets ahead by one warpgroup
@@ -39,7 +39,7 @@
 
 /* Between two of its stages a warpgroup passes at most LINES of the other one.  If that took it
  * once around the ring, a stage could be a whole phase behind, and be taken for empty. */
-static_assert(FETCHERS == 1 || (FETCHERS == 2 && LINES < VX_STAGES), "see above");
+static_assert(VX_WARPS_N == 12 || (VX_WARPS_N == 16 && LINES < VX_STAGES), "see above");
 
 /* Where neighbours lie: that of a row, or of a place in the order of the rows, at an offset is
  * list[row * row_stride + offset * offset_stride].  NULL: a row has one neighbour, itself. */

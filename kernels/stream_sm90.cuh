@@ -117,7 +117,6 @@ VX_DEVICE struct stream stream_of(const struct vx_conv_device_args *args)
     return stream;
 }
 
-/* Most layers have one group and one column of tiles: they divide by neither. */
 struct stream_tile {
     int64_t first_row; /* in the order */
     int32_t first_column;
@@ -132,7 +131,8 @@ VX_DEVICE uint32_t index_at(const struct vx_conv_device_args *args, uint32_t rou
     return round * blocks + (round & 1u ? blocks - 1 - vx_block_x() : vx_block_x());
 }
 
-/* What the list has at this index: loaded two tiles ahead, so that nobody waits for it. */
+/* Most layers have one group and one column of tiles: here and in tile_at they divide by neither.
+ * What the list has at this index: loaded two tiles ahead, so that nobody waits for it. */
 VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index)
 {
     const struct vx_conv_device_args *args = stream->args;

@@ -137,8 +137,8 @@ struct vx_conv_operands {
     const void *residual; /* (N, co) or NULL */
     void *out;
     /* The launch before this one is that of a convolution that lets another begin early
-     * (vx_conv_lets_early), and nothing before it on the stream has yet to write what this one
-     * reads, but for the tensors in and residual. */
+     * (vx_conv_lets_early), and what this one reads beside in and residual was written before the
+     * last launch that did not begin early. */
     bool early;
     enum vx_activation activation;
     i32 channels; /* of co: the real ones, the others become zeros; 0 = all are real */

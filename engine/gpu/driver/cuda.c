@@ -51,7 +51,7 @@ struct attribute {
     int padding;
     union {
         int allowed;
-        u8 bytes[64];
+        u64 words[8];
     } value;
 };
 struct config {

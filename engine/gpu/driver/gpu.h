@@ -171,15 +171,13 @@ struct vx_gpu_launch {
     i32 shared;
     const void *args;
     size_t args_bytes;
-    /* It may begin while the launch before it on the stream still runs, where the device can
-     * (vx_gpu_begins_early).  Both are of kernels whose spec says `early`, with nothing between
-     * them: the one before lets the next begin, and this one waits by itself until all before it
-     * have ended.  Until then it reads only what the last launch that did not begin early could
-     * read, too. */
+    /* It may begin while the launch before it on the stream still runs: on Hopper and later;
+     * elsewhere it is a launch like any other.  Both are of kernels whose spec says `early`, with
+     * nothing between them: the one before lets the next begin, and this one waits by itself
+     * until all before it have ended.  Until then it reads only what was written before the last
+     * launch that did not begin early, and writes nothing. */
     bool early;
 };
-/* Hopper and later.  Elsewhere such a launch is like any other. */
-bool vx_gpu_begins_early(const struct vx_gpu *gpu);
 VX_MUST_USE vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                                     const struct vx_gpu_launch *launch,
                                     struct vx_why *why);

@@ -180,7 +180,7 @@ vx_status vx_gpu_function_get(struct vx_gpu *gpu, struct vx_gpu_module *module,
     return VX_OK;
 }
 
-bool vx_gpu_begins_early(const struct vx_gpu *gpu)
+static bool begins_early(const struct vx_gpu *gpu)
 {
     const i32 arch = gpu->caps.arch;
     return arch >= EARLY_ARCH && arch < VX_ARCH_AMD;
@@ -198,7 +198,7 @@ vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
         .grid = launch->grid,
         .threads = (unsigned)launch->threads,
         .shared = (unsigned)launch->shared,
-        .early = launch->early && vx_gpu_begins_early(gpu),
+        .early = launch->early && begins_early(gpu),
         .stream = stream,
         .args = (void *)(uintptr_t)launch->args, /* the driver only reads */
     };

@@ -378,6 +378,7 @@ static int fake_capture_begin(void *stream, int mode)
     struct vx_fake_object *it = stream;
     if (it->inside) return ILLEGAL_STATE;
     it->inside = nodes_open();
+    it->lets_early = false;
     return 0;
 }
 
@@ -388,6 +389,7 @@ static int fake_capture_end(void *stream, void **recording)
     if (!vx_fake_is(it, VX_FAKE_STREAM)) return VX_DRIVER_INVALID_HANDLE;
     void *nodes = it->inside;
     it->inside = NULL;
+    it->lets_early = false; /* what was recorded did not run */
     int code = vx_fake_step();
     if (!code && !nodes) code = ILLEGAL_STATE;
     if (!code)

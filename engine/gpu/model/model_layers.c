@@ -52,29 +52,25 @@ void vx_gpu_conv_operands(const struct vx_gpu_forward *forward, i32 index,
         operands->residual = vx_gpu_tensor(forward, launch->inputs[1]);
 }
 
-/* early: the launch before this one lets it begin early. */
-static vx_status launch_conv(const struct vx_gpu_forward *forward, i32 index, bool early,
-                             struct vx_why *why)
+/* A product over all channels.  *early: the launch before it lets it begin early; out: it lets
+ * the next one. */
+static vx_status launch_product(const struct vx_gpu_forward *forward, i32 index,
+                                bool *early, struct vx_why *why)
 {
+    const struct vx_conv_choice *choice =
+        vx_gpu_choice_of(forward->choices, forward->places, index);
     struct vx_conv_problem problem;
     struct vx_conv_operands operands;
     vx_gpu_problem_of(forward->choices, index, forward->places->rows, &problem);
     vx_gpu_conv_operands(forward, index, &operands);
-    operands.early = early;
-    return vx_conv_launch(&forward->queue, &problem,
-                          vx_gpu_choice_of(forward->choices, forward->places, index),
-                          &operands, why);
-}
-
-/* A convolution whose rows are children that may not be live (model_live.h). */
-static vx_status launch_live(const struct vx_gpu_forward *forward, i32 index,
-                             struct vx_why *why)
-{
-    struct vx_conv_problem problem;
-    struct vx_conv_operands operands;
-    vx_gpu_problem_of(forward->choices, index, forward->places->rows, &problem);
-    vx_gpu_conv_operands(forward, index, &operands);
-    return vx_gpu_live_launch(forward, index, &problem, &operands, why);
+    operands.early = *early;
+    *early = false;
+    if (forward->choices->plan->launches[index].node->live) {
+        operands.early = false;
+        return vx_gpu_live_launch(forward, index, &problem, &operands, why);
+    }
+    *early = vx_conv_lets_early(choice);
+    return vx_conv_launch(&forward->queue, &problem, choice, &operands, why);
 }
 
 static vx_status launch_batch_norm(const struct vx_gpu_forward *forward, i32 index,
@@ -164,7 +160,6 @@ static vx_status launch_concat(const struct vx_gpu_forward *forward, i32 index,
         .cp = vx_gpu_padded(forward, launch->output),
         .out = vx_gpu_tensor(forward, launch->output),
     };
-    if (!vx_plan_copies(forward->choices->plan, launch)) return VX_OK;
     for (i32 i = 0; i < args.inputs_count; i++) {
         if (!vx_plan_in_place(forward->choices->plan, launch, i))
             args.inputs[i].data = vx_gpu_tensor(forward, launch->inputs[i]);
@@ -335,11 +330,6 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     if (vx_op_is_conv(launch->op) && launch->node->layer->groups > 1)
         return launch_conv_group(forward, index, why);
     switch (launch->op) {
-    case VX_OP_SUBM_CONV:
-    case VX_OP_SPARSE_CONV:
-    case VX_OP_INVERSE_CONV:
-    case VX_OP_TRANSPOSED_CONV:
-    case VX_OP_LINEAR: return launch_live(forward, index, why);
     case VX_OP_BATCH_NORM: return launch_batch_norm(forward, index, why);
     case VX_OP_LAYER_NORM: return launch_layer_norm(forward, index, why);
     case VX_OP_RELU:
@@ -372,10 +362,24 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
         return launch->node->layer->trilinear
                    ? vx_gpu_devoxelize_launch(forward, index, why)
                    : launch_gather(forward, index, why);
+    case VX_OP_SUBM_CONV: /* launch_product */
+    case VX_OP_SPARSE_CONV:
+    case VX_OP_INVERSE_CONV:
+    case VX_OP_TRANSPOSED_CONV:
+    case VX_OP_LINEAR:
     case VX_OP_TO_DENSE:
     case VX_OPS_COUNT: break;
     }
     VX_FAIL(INTERNAL, "a layer has no kernel");
+}
+
+/* On a set without rows; or a concat whose inputs all lie in place. */
+static bool launches_nothing(const struct vx_gpu_forward *forward, i32 index)
+{
+    const struct vx_plan *plan = forward->choices->plan;
+    const struct vx_launch *launch = &plan->launches[index];
+    if (!rows_of(forward, index)) return true;
+    return launch->op == VX_OP_CONCAT && !vx_plan_copies(plan, launch);
 }
 
 vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, i32 stage,
@@ -388,16 +392,16 @@ vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, i32 stage,
          i += count) {
         vx_panic_note("launch", (u64)i);
         count = vx_gpu_mlp_count(forward, i);
-        if (!rows_of(forward, i)) continue;
-        if (count == 1 && vx_launch_is_product(&plan->launches[i]) &&
-            !plan->launches[i].node->live) {
-            VX_TRY(launch_conv(forward, i, early, why));
-            early = vx_conv_lets_early(
-                vx_gpu_choice_of(forward->choices, forward->places, i));
+        if (launches_nothing(forward, i)) continue;
+        if (count == 1 && vx_launch_is_product(&plan->launches[i])) {
+            VX_TRY(launch_product(forward, i, &early, why));
             continue;
         }
-        VX_TRY((count > 1 ? vx_gpu_mlp_launch : launch_one)(forward, i, why));
         early = false;
+        if (count > 1)
+            VX_TRY(vx_gpu_mlp_launch(forward, i, why));
+        else
+            VX_TRY(launch_one(forward, i, why));
     }
     return VX_OK;
 }

@@ -17,6 +17,9 @@
 #define CONV(name_, input_, channels_)                                                   \
     VX_RIG_CONV(name_, input_, channels_, ",\"kernel\":3")
 
+#define CONCAT(name_, a_, b_)                                                            \
+    "{\"name\":\"" name_ "\",\"op\":\"concat\",\"inputs\":[\"" a_ "\",\"" b_ "\"]},"
+
 static const struct {
     const char *text;
     i64 early;
@@ -31,6 +34,14 @@ static const struct {
     /* Behind a norm of rows nothing begins early. */
     {VX_RIG_HEAD CONV("a", "feats", "16") VX_RIG_OP("layer_norm", "n", "a")
          CONV("b", "n", "16") CONV("z", "b", "16") END,
+     1},
+    /* A concat whose inputs lie in place launches nothing. */
+    {VX_RIG_HEAD CONV("a", "feats", "16") CONV("b", "a", "16") CONCAT("s", "b", "a")
+         CONV("z", "s", "16") END,
+     2},
+    /* One that copies an input does. */
+    {VX_RIG_HEAD CONV("a", "feats", "16") CONV("b", "a", "16") CONCAT("s", "b", "feats")
+         CONV("z", "s", "16") END,
      1},
     /* "b" is summed by columns: two launches, of which neither begins early, and the second
      * one lets none. */
