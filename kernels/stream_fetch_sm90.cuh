@@ -7,9 +7,10 @@
  * A warp carries out some 170 instructions for an offset of 64 channels, most of which wait for
  * the one before: 780 cycles for one warpgroup, in which a processor could have loaded and
  * multiplied more than twice as much.  So two warpgroups take the offsets in turn, where
- * registers are left for a second one.  Microseconds, H200, chains of layers recorded in a graph,
- * shells of 54,464 and of 219,992 voxels, each tile before and after: 64 channels (256x64) 35.2, 29.1 and 93, 76.5; 96 channels 54.5, 47.5
- * and 145, 135; 128 channels (128x128) 72, 63.3; 160 channels 105, 95.  A third one gains
+ * registers are left for a second one.  Microseconds, H200, chains of layers recorded in a
+ * graph, shells of 54,464 and of 219,992 voxels, each tile before and after: 64 channels
+ * (256x64) 35.2, 29.1 and 93, 76.5; 96 channels 54.5, 47.5 and 145, 135; 128 channels (128x128)
+ * 72, 63.3; 160 channels 105, 95, both of 54,464.  A third one gains
  * nothing.  With more than LINES lines of channels an offset costs little beside its lines, and
  * one warpgroup fetches.  Dropped: neighbours loaded two to four offsets ahead by one warpgroup
  * (5 % slower: it does not wait for them); units of LINES lines in turn, for any number of

@@ -18,9 +18,9 @@
  *
  * Owner    -
  * Thread   device code, every thread of the block.
- * Limits   sm_90a; F16, BF16, E4M3; VX_WARPS_N 12 or 16; VX_TILE_N 128 or 256, VX_TILE_CO 64, 96, 128, 160, 192 or
- *          256, together at most 32768 sums; VX_TILE_CI 64, of E4M3 128, whose ci is a multiple
- *          of 32.
+ * Limits   sm_90a; F16, BF16, E4M3; VX_WARPS_N 12 or 16; VX_TILE_N 128 or 256, VX_TILE_CO 64,
+ *          96, 128, 160, 192 or 256, together at most 32768 sums; VX_TILE_CI 64, of E4M3 128,
+ *          whose ci is a multiple of 32.
  * Fails    never.
  * Source   CUTLASS's warp specialisation; the tiled weights, the ring over tiles and the
  *          skip at 64 rows are ours.

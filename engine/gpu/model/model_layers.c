@@ -63,13 +63,10 @@ static vx_status launch_product(const struct vx_gpu_forward *forward, i32 index,
     struct vx_conv_operands operands;
     vx_gpu_problem_of(forward->choices, index, forward->places->rows, &problem);
     vx_gpu_conv_operands(forward, index, &operands);
-    operands.early = *early;
-    *early = false;
-    if (forward->choices->plan->launches[index].node->live) {
-        operands.early = false;
-        return vx_gpu_live_launch(forward, index, &problem, &operands, why);
-    }
-    *early = vx_conv_lets_early(choice);
+    const bool live = forward->choices->plan->launches[index].node->live;
+    operands.early = *early && !live;
+    *early = !live && vx_conv_lets_early(choice);
+    if (live) return vx_gpu_live_launch(forward, index, &problem, &operands, why);
     return vx_conv_launch(&forward->queue, &problem, choice, &operands, why);
 }
 
