@@ -91,7 +91,7 @@ void load_stats_add(struct load_stats *sum, const struct load_stats *stats)
 
 bool load_stats_good(const struct load_stats *stats)
 {
-    return stats->wrong == 0 && stats->unexpected == 0 && stats->answered > 0;
+    return stats->wrong == 0 && stats->unexpected == 0 && stats->codes[VOXEL_OK] > 0;
 }
 
 static void print_codes(const int64_t *codes)

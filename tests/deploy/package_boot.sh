@@ -67,7 +67,7 @@ restarts=$(show NRestarts)
 kill -STOP "$(show MainPID)"
 expect "a request while the loop stands still is answered" infer normals
 eventually "the watchdog starts it again" another_life "$restarts"
-expect "by the watchdog" bash -c 'journalctl -q -u voxeld -o cat | grep -q "Watchdog timeout"'
+eventually "by the watchdog" bash -c 'journalctl -q -u voxeld -o cat | grep -q "Watchdog timeout"'
 
 # Clients that ask all the time, and four restarts.
 touch /asking
@@ -97,7 +97,7 @@ expect "no request failed across restarts" bash -c '! grep -q failed /requests.?
 cp /etc/voxeld/voxeld.json /right.json
 sed -i 's|^  //"grace_ms": .*|  "grace_ms": "soon",|' /etc/voxeld/voxeld.json
 expect "a wrong setting is refused" bash -c '! systemctl restart voxeld'
-expect "with a sentence" bash -c 'journalctl -q -u voxeld -o cat | grep -q "voxeld.json:[0-9]*.*grace_ms"'
+eventually "with a sentence" bash -c 'journalctl -q -u voxeld -o cat | grep -q "voxeld.json:[0-9]*.*grace_ms"'
 eventually "systemd gives up" is SubState failed
 systemctl is-active voxeld.socket voxeld-http.socket
 cp /right.json /etc/voxeld/voxeld.json

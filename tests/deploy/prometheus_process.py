@@ -44,6 +44,7 @@ class Prometheus:
     """`with Prometheus(program, said, folder) as prometheus:` scrapes until the block ends."""
 
     def __init__(self, program, said, folder):
+        self.at = None  # the time of all queries; None = now
         said["global"].update(
             scrape_interval=SCRAPE, scrape_timeout=SCRAPE, evaluation_interval=SCRAPE
         )
@@ -109,7 +110,8 @@ class Prometheus:
 
     def query(self, expression):
         """[(labels, value)] of an instant query."""
-        rows = self.ask("query", query=expression)["result"]
+        at = {} if self.at is None else {"time": self.at}
+        rows = self.ask("query", query=expression, **at)["result"]
         return [(row["metric"], float(row["value"][1])) for row in rows]
 
     def label_values(self, text):

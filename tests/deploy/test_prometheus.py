@@ -269,6 +269,9 @@ def scraped(tmp_path_factory):
                         for _, value in prometheus.query("count_over_time(voxeld_ready[5m])")
                     ),
                 )
+                # At the time of a scrape: after one that is late, every series has a gap.
+                times = prometheus.query("max_over_time(timestamp(voxeld_ready)[5m:1s])")
+                prometheus.at = max(value for _, value in times)
                 yield daemon, prometheus
         finally:
             stopped.set()

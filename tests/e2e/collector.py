@@ -17,16 +17,18 @@ class Collector:
     """`with Collector() as collector:` listens on the loopback until the block ends.
 
     url         for --otlp-endpoint
+    listener    a socket that is bound already
     behave      what it does with a request: one of the functions below, or one of the test's
     posts       (request line, headers, message) of each POST that was read whole, in order
     spans()     all spans of the POSTs that were answered with 200
     """
 
-    def __init__(self, port=0, behave=None):
+    def __init__(self, listener=None, behave=None):
         self.lock = threading.Lock()
         self.behave = behave or take
         self.posts, self.taken, self.connections, self.given_up = [], [], 0, 0
-        self.listener = socket.create_server(("127.0.0.1", port))
+        self.listener = listener or socket.create_server(("127.0.0.1", 0))
+        self.listener.listen()
         self.port = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.open, self.threads, self.ends = [], [], False

@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 def voxel(daemon, folder, *words):
     return subprocess.run([os.environ["VOXEL"], "infer", "--server", daemon.grpc, "--model", "conv",
-                           *words], cwd=folder, capture_output=True, text=True, timeout=100)
+                           *words], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def refused(daemon, folder, sentence, *words):

@@ -47,7 +47,7 @@ def test_what_it_takes_is_what_fits_the_cache(daemon):
     said = "at most 4194304 voxels in a request (fewer if the device has less memory)"
     assert said in checked.stdout
     coords = np.zeros((1242757, 4), np.int32)
-    assert "voxels_max=1242756" in daemon.log()  # of the event MODEL_READY
+    daemon.wait_said("voxels_max=1242756")  # of the event MODEL_READY
     with Client(daemon.grpc) as client, pytest.raises(voxeld.ResourceExhausted) as caught:
         client.infer("normals", coords, np.ones((len(coords), 1), np.float32), timeout=PATIENCE)
     assert "serves at most 1242756 voxels in one request, got 1242757" in caught.value.message

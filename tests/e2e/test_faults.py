@@ -20,6 +20,11 @@ from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
 
+def restarts(daemon):
+    return sum(v for k, v in daemon.metrics().items()
+               if k.startswith("voxeld_worker_restarts_total"))
+
+
 @pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
 def test_killing_a_worker_under_load_loses_no_request(repository, tmp_path, devices):
     kills = 3 if SANITIZED else 6
@@ -30,12 +35,14 @@ def test_killing_a_worker_under_load_loses_no_request(repository, tmp_path, devi
                 target = load.done + 20
                 daemon.wait_for("progress", lambda: load.done >= target or load.errors)
                 assert not load.errors, load.errors
-                os.kill(daemon.workers()[kill % len(daemon.workers())], signal.SIGKILL)
+                running = daemon.wait_for("a worker", daemon.workers)
+                os.kill(running[kill % len(running)], signal.SIGKILL)
+                # Else it might be killed twice, and counted once.
+                daemon.wait_for("its end", lambda: restarts(daemon) == kill + 1)
             target = load.done + 20
             daemon.wait_for("progress", lambda: load.done >= target or load.errors)
         assert not load.errors, load.errors
-        assert sum(v for k, v in daemon.metrics().items()
-                   if k.startswith("voxeld_worker_restarts_total")) == kills
+        assert restarts(daemon) == kills
         daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
 
 
@@ -379,5 +386,5 @@ def test_nothing_leaks_over_many_requests(repository, tmp_path):
         before = daemon.descriptors()
         some(300)
         daemon.wait_for("closed connections", lambda: daemon.descriptors() <= before)
-        assert daemon.metrics()["voxeld_arena_used_bytes"] == 0
-        assert daemon.metrics()["voxeld_calls_in_flight"] == 0
+        for name in ("voxeld_arena_used_bytes", "voxeld_calls_in_flight"):
+            daemon.wait_for(f"{name} 0", lambda n=name: daemon.metrics()[n] == 0)

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import subprocess
+import threading
 
 import grpc
 import numpy as np
@@ -37,6 +38,7 @@ class NamingServer:
     def __init__(self):
         self.known, self.seen = {}, []  # seen: (whether coords arrived, coords_ref) of each request
         self.lie_at, self.refuse_at = None, None
+        self.lock = threading.Lock()
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
         serve = grpc.unary_unary_rpc_method_handler
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(
@@ -71,8 +73,10 @@ class NamingServer:
                 types.append({"FP16": "<f2", "FP32": "<f4"}.get(bytes(fields[2]).decode()))
             elif number == 7:
                 raws.append(bytes(value))
-        self.seen.append(("coords" in names, ref))
-        if len(self.seen) == self.refuse_at:
+        with self.lock:
+            self.seen.append(("coords" in names, ref))
+            number = len(self.seen)
+        if number == self.refuse_at:
             context.abort(grpc.StatusCode.INTERNAL, "told to")
         if ref:
             if ref not in self.known:
@@ -86,7 +90,7 @@ class NamingServer:
         rows = len(coords)
         feats = feats.reshape(rows, -1)[:, :1] if rows else feats.reshape(0, 1)
         out = coords.sum(axis=1, keepdims=True).astype(np.float32) + feats
-        if len(self.seen) == self.lie_at:
+        if number == self.lie_at:
             out += 1
         name = hashlib.md5(coords.tobytes()).hexdigest()
         parameters = b""

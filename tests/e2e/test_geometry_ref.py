@@ -226,8 +226,13 @@ def test_a_holder_that_has_it_no_more_passes_it_on(small_repository, tmp_path):
         assert {first.parameters["device"], second.parameters["device"]} == {"cpu:0", "cpu:1"}
         assert first.coords_ref == second.coords_ref
         with daemon.frozen(daemon.workers()[1]):
-            # The frozen worker holds two of them; the others fill the cache of worker 0.
-            fillers = [ask(*random_grid(seed, 4000)) for seed in range(130, 170)]
+            # Two of them stay with the frozen worker; the others fill the cache of worker 0.
+            fillers = []
+            with daemon.frozen(daemon.workers()[0]):
+                for seed in range(130, 134):
+                    fillers.append(ask(*random_grid(seed, 4000)))
+                    daemon.wait_for("it to be with a worker", running(len(fillers)))
+            fillers += [ask(*random_grid(seed, 4000)) for seed in range(134, 170)]
             daemon.wait_for("all but two", lambda: sum(f.done() for f in fillers) == 38)
             done, unknown, hit = batches(), refs(daemon, "unknown"), refs(daemon, "hit")
             by_name = ask(None, feats, coords_ref=first.coords_ref)

@@ -216,12 +216,13 @@ def test_a_load_that_loses_the_device_each_time_is_tried_on(repository, tmp_path
     with Daemon(repository, tmp_path, "--device", "fake:0:lose=1", *fake(tmp_path),
                 wait_ready=False) as daemon:
         # Between tries the worker has nothing to load, so it stays up; the page shows the reason.
-        tried = ("worker 0 died 4 times in a row while it loaded this model: the next try is 2 s "
-                 "after the last death")
-        daemon.wait_for("the sentence", lambda: tried in daemon.get("/v2/health/ready")[1])
+        tried = re.compile(r"worker 0 died ([4-9]|\d\d) times in a row while it loaded this "
+                           r"model: the next try is \d+ s after the last death")
+        daemon.wait_for("the sentence", lambda: tried.search(daemon.get("/v2/health/ready")[1]))
         assert daemon.get("/v2/health/ready")[0] == 503
-        assert losses(daemon) == 4
-        daemon.wait_for("one more", lambda: losses(daemon) == 5)
+        seen = losses(daemon)
+        assert seen >= 4
+        daemon.wait_for("one more", lambda: losses(daemon) > seen)
         assert "MODEL_FAILED" not in daemon.log()
 
 

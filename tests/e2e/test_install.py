@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from conftest import ROOT
+from voxeld_process import PATIENCE
 
 BUILD = pathlib.Path(os.environ["VX_BIN"]).parent
 SANITIZER = {"asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}.get(
@@ -34,7 +35,7 @@ int main(void)
 
 def run(command, folder, **more):
     done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True,
-                          text=True, timeout=110, env=dict(os.environ, **more))
+                          text=True, timeout=PATIENCE, env=dict(os.environ, **more))
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -221,8 +221,11 @@ def test_an_arena_that_is_full_fails_one_request(folder, models, tmp_path):
                     refused.append(str(error))
 
         threads = [threading.Thread(target=send) for _ in range(24)]
-        for thread in threads:
-            thread.start()
+        with one.frozen(one.workers()[0]):  # none leaves before the last has come
+            for thread in threads:
+                thread.start()
+            one.wait_for("all of them", lambda: len(refused) + sum(one.metrics()[
+                f"voxeld_{where}_requests"] for where in ("running", "queued")) == len(threads))
         for thread in threads:
             thread.join()
         assert refused and any("no room for" in text for text in refused), refused
@@ -313,7 +316,8 @@ def test_workers_that_die_at_any_moment(folder, models, tmp_path):
             for thread in threads:
                 thread.start()
             time.sleep(rng.uniform(0, 3 * whole))  # sleep: to any moment of the requests
-            for pid in one.workers():
+            killed = one.workers()
+            for pid in killed:
                 os.kill(pid, signal.SIGKILL)
             for thread in threads:
                 thread.join()
@@ -321,7 +325,8 @@ def test_workers_that_die_at_any_moment(folder, models, tmp_path):
                 assert other is not None
                 for name in mine:
                     np.testing.assert_array_equal(mine[name], other[name])
-            one.wait_for("the worker to be back", client.server_ready)
+            one.wait_for("the worker to be back", lambda gone=killed: client.server_ready()
+                         and not any(os.path.exists(f"/proc/{pid}") for pid in gone))
         expect_nothing_taken(one)
 
 
@@ -329,8 +334,11 @@ def test_a_client_leaves_before_the_worker_asks(daemon, client, models):
     """The worker is frozen with the request: it asks when the client is gone for sure."""
     coords, feats = cloud(13, 3000)
     with daemon.frozen(daemon.workers()[0]):
-        with Client(daemon.grpc) as one, pytest.raises(DeadlineExceeded):
-            one.infer("encoder", coords, feats, timeout=0.5)
+        seconds = 0.5  # grows until a request reaches the worker in time
+        while not daemon.metrics()["voxeld_running_requests"]:
+            with Client(daemon.grpc) as one, pytest.raises(DeadlineExceeded):
+                one.infer("encoder", coords, feats, timeout=seconds)
+            seconds *= 2
         assert used(daemon) > 0
     expect_nothing_taken(daemon)
     check(models["encoder"], "encoder", client.infer("encoder", coords, feats), coords, feats)
@@ -350,8 +358,8 @@ def test_a_server_that_stops_answers_what_asks(folder, models, tmp_path):
             threads = [threading.Thread(target=send, args=(one.grpc,)) for _ in range(3)]
             for thread in threads:
                 thread.start()
-            one.wait_for("all to arrive", lambda: one.metrics()[
-                "voxeld_calls_in_flight"] == len(threads))
+            one.wait_for("all to arrive", lambda: sum(one.metrics()[
+                f"voxeld_{where}_requests"] for where in ("running", "queued")) == len(threads))
             one.signal(signal.SIGTERM)
             one.wait_said("DRAIN")
         for thread in threads:

@@ -300,8 +300,8 @@ def test_poll_finds_what_changed_and_does_not_try_again_what_did_not(tmp_path):
         assert control.refused("RepositoryModelLoad", model_name="conv") == (
             grpc.StatusCode.UNAVAILABLE,
             "explicit model load / unload is not allowed if polling is enabled")
-        broken = repository / "broken" / "1"
-        shutil.copytree(repository / "conv" / "1", broken)
+        shutil.copytree(repository / "conv" / "1", tmp_path / "made" / "broken" / "1")
+        (tmp_path / "made" / "broken").rename(repository / "broken")  # whole when it is seen
         new = ConvModel(seed=2)
         put_weights(repository, new)
         daemon.wait_for("the new files", lambda: np.allclose(
@@ -310,9 +310,10 @@ def test_poll_finds_what_changed_and_does_not_try_again_what_did_not(tmp_path):
             ("broken", "1"), ("",))[0] == "UNAVAILABLE")  # it has no network.json
         daemon.wait_said("MODEL_FAILED")
         failures = daemon.log().count("MODEL_FAILED")
-        ConvModel(seed=3).write(repository, "marker")     # two polls later
+        ConvModel(seed=3).write(tmp_path / "made", "marker")
+        (tmp_path / "made" / "marker").rename(repository / "marker")  # two polls later
         daemon.wait_for("a look", lambda: ("marker", "1") in control.index(ready=True))
-        shutil.rmtree(repository / "marker")
+        (repository / "marker").rename(tmp_path / "gone")
         daemon.wait_for("a look", lambda: ("marker", "1") not in control.index())
         assert daemon.log().count("MODEL_FAILED") == failures
         ConvModel().write(repository, "broken")
@@ -337,10 +338,12 @@ def test_a_load_that_its_client_does_not_wait_for(tmp_path):
         with daemon.frozen(worker):
             call = control.channel.unary_unary(
                 "/inference.GRPCInferenceService/RepositoryModelLoad")
-            with pytest.raises(grpc.RpcError) as caught:
-                call(b"\x12\x04conv", timeout=5)  # deadline: enough to arrive, and no more
-            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            assert control.index()["conv", "1"][0] == "LOADING"
+            seconds = 5  # grows until a load arrives in time
+            while control.index()["conv", "1"][0] != "LOADING":
+                with pytest.raises(grpc.RpcError) as caught:
+                    call(b"\x12\x04conv", timeout=seconds)
+                assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                seconds *= 2
         daemon.wait_for("the load", lambda: control.index()["conv", "1"][0] == "READY")
         control.unload("conv")
         with daemon.frozen(worker):  # the server also ends without waiting for a load

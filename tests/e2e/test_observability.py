@@ -293,8 +293,8 @@ def test_gpus_are_said_once_and_by_their_kind(tmp_path):
         assert (cpu["kind"], cpu["count"]) == ("KIND_CPU", 1)
         # Numbered as in CudaSharedMemoryRegister: each worker has its own fake GPU.
         assert devices == [("CPU", 0), ("GPU", 1), ("GPU", 2)]
-        status, text = daemon.get("/metrics")
-        assert status == 200
+        text = daemon.wait_for("the fake GPUs' memory", lambda: (
+            lambda page: "nv_gpu_memory_total_bytes{" in page and page)(daemon.get("/metrics")[1]))
         for name in ("used", "total"):
             (uuid, value), = re.findall(
                 rf'\nnv_gpu_memory_{name}_bytes\{{gpu_uuid\="([^"]+)"\}} (\d+\.?\d*)', text)

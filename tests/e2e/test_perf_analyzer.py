@@ -217,7 +217,7 @@ def test_closed_loop(daemon, client, mixed, tmp_path, concurrency):
 def test_closed_loop_in_windows(daemon, client, mixed, tmp_path, concurrency):
     """The usual mode: time windows, repeated until their results are stable."""
     run = Report(daemon, client, tmp_path, mixed, "--concurrency-range", str(concurrency),
-                 "--measurement-interval", "800", "--max-trials", "4",
+                 "--measurement-interval", "3000", "--max-trials", "4",
                  "--stability-percentage", "900")
     run.check()
     assert run.grew["success"] >= run.server_count
@@ -271,7 +271,7 @@ def test_callbacks(daemon, client, mixed, tmp_path):
 def test_metrics_of_the_server(daemon, client, mixed, tmp_path):
     run = Report(daemon, client, tmp_path, mixed, "--collect-metrics", "--metrics-url",
                  f"{daemon.http}/metrics", "--metrics-interval", "100", "--measurement-interval",
-                 "800", "--max-trials", "4", "--stability-percentage", "900")
+                 "3000", "--max-trials", "4", "--stability-percentage", "900")
     run.check()
     assert "Server Prometheus Metrics" in run.out and "Avg GPU Utilization" in run.csv
 

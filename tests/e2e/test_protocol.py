@@ -227,7 +227,7 @@ def test_admin_pages(daemon, client):
     assert status == 200 and "conv" in page and "<html" in page
     metrics = daemon.metrics()
     assert metrics['nv_inference_request_success{model="conv",version="1"}'] >= 1
-    assert metrics["voxeld_calls_in_flight"] == 0
+    daemon.wait_for("the calls' end", lambda: daemon.metrics()["voxeld_calls_in_flight"] == 0)
 
 
 def test_many_threads_share_a_client(client, model):

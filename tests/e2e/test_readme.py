@@ -30,7 +30,7 @@ MODELS = {name: json.loads(text) for name, text in
 
 def run(text, folder, environment):
     done = subprocess.run(["bash", "-euc", text], cwd=folder, env=environment, text=True,
-                          capture_output=True, timeout=200)
+                          capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

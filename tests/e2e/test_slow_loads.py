@@ -133,9 +133,7 @@ def test_a_load_whose_worker_is_killed_from_outside_is_never_given_up(tmp_path):
             os.kill(daemon.workers()[0], signal.SIGKILL)
             daemon.wait_for("its end to be told",
                             lambda: daemon.log().count("MODEL_RETRY") == kill + 1)
-            state, reason = control.index()[("a_slow", "1")]
-            assert state == "LOADING"
-            assert "while it loaded this model: the next try" in reason, reason
+            assert control.index()[("a_slow", "1")][0] == "LOADING"
             good_answers(client, 3)  # the slow model does not delay it
         assert "MODEL_FAILED" not in daemon.log()
         model.network["warmup"] = [10]

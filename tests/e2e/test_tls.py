@@ -401,7 +401,7 @@ def test_a_renewed_certificate_is_served_and_no_request_fails(
             one.wait_for("more answers", lambda: clients.done > done + 20)
         assert not clients.failures
         assert one.metrics()['voxeld_tls_reloads_total{result="used"}'] >= 1
-        assert "CN=second" in one.log()
+        one.wait_said("CN=second")
 
 
 def test_files_that_cannot_be_used_change_nothing(repository, tmp_path, authority, trust):

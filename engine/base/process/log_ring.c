@@ -183,9 +183,9 @@ static void writer_take_lines(char chunk[CHUNK_BYTES])
     size_t length = writer_copy(from, end, chunk);
     u64 lost = writer_send(chunk, length);
     pthread_mutex_lock(&ring.lock);
+    atomic_fetch_add(&ring.lost, lost); /* before a flush can see the lines as written */
     ring.written += length;
     if (!lost) return;
-    atomic_fetch_add(&ring.lost, lost);
     if (ring.gaps_count && ring.gaps[0].at <= ring.written) {
         ring.gaps[0].lines += lost;
         ring.gaps[0].at = ring.written;

@@ -190,15 +190,16 @@ START_TEST(poll_looks_when_it_is_time)
     i64 begin = vx_clock_ns();
     vx_models_step(rig_models);
     if (vx_clock_ns() - before < 20 * VX_NS_PER_MS) ck_assert_int_eq(rig_looks, 0);
-    while (vx_clock_ns() - begin < 21 * VX_NS_PER_MS) {
-    }
+    i32 early = rig_looks; /* 1: the machine was slow */
+    while (vx_clock_ns() - begin < 21 * VX_NS_PER_MS) continue;
     vx_models_step(rig_models);
-    ck_assert_int_eq(rig_looks, 1);
+    ck_assert_int_ge(rig_looks, 1);
+    ck_assert_int_le(rig_looks, early + 1);
+    i32 looks = rig_looks;
     vx_models_stop(rig_models);
-    while (vx_clock_ns() - begin < 60 * VX_NS_PER_MS) {
-    }
+    while (vx_clock_ns() - begin < 60 * VX_NS_PER_MS) continue;
     vx_models_step(rig_models);
-    ck_assert_int_eq(rig_looks, 1);
+    ck_assert_int_eq(rig_looks, looks);
 }
 END_TEST
 

@@ -453,7 +453,7 @@ static void *crowd_run(void *context)
 {
     char byte;
     int fd;
-    for (i32 i = 0; !raw_try(context, &fd); i++) {
+    for (i32 i = 0; i < ENDED_MAX / 8 && !raw_try(context, &fd); i++) {
         (void)!send(fd, preface, sizeof preface, MSG_NOSIGNAL);
         if (i % 2) (void)!recv(fd, &byte, 1, 0);
         close(fd);

@@ -32,8 +32,8 @@ START_TEST(cancelled_before_decode_leaves_nothing)
         rpc_wait_in_flight(server, (i32)i + 1);
     }
     struct vx_rpc_counters counters;
-    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
-    ck_assert_int_eq(counters.receiving, 3);
+    VX_WAIT_UNTIL((vx_rpc_counters_get(rpc_server_rpc(server), &counters),
+                   counters.receiving == 3));
     struct rpc_result result = {0};
     static const size_t order[] = {1, 0, 2};
     for (size_t i = 0; i < VX_COUNT(order); i++) {

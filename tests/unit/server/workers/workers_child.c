@@ -67,7 +67,7 @@ static void child_answer(const char *manner, const struct vx_message_head *head)
             say(VX_MESSAGE_PROGRESS, head->serial);
         }
         if (!is_good) return;
-        usleep(2500 * 1000); /* sleep: the warm-up, longer than a batch may be silent */
+        usleep(2100 * 1000); /* sleep: the warm-up, longer than a batch may be silent */
         say(VX_MESSAGE_LOADED, head->serial);
         usleep(100 * 1000); /* sleep: the batch behind it */
     }
