@@ -65,15 +65,16 @@ def from_module(
                 f"{name} is in training mode, where its answers follow the batch; call eval() first"
             )
     source = _Source(net, example, feats, coords)
-    with _rounded(net, datatype), torch.no_grad():
+    rounded = _Rounded(net, datatype)
+    with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
 
     def again():
-        with _rounded(net, datatype), torch.no_grad():
+        with rounded, torch.no_grad():
             return source.again(network, outputs)
 
     def layers(_folder):
-        with _rounded(net, datatype), torch.no_grad():
+        with rounded, torch.no_grad():
             return source.layers(network)
 
     return publish(
@@ -233,23 +234,28 @@ def _flat(library, thing, path):
             yield from _flat(library, item, f"{path}.{key}" if path else str(key))
 
 
-class _rounded:
+class _Rounded:
     """Meanwhile weights that are multiplied have what `datatype` holds of them."""
 
     def __init__(self, net, datatype):
-        self.kept = []
+        self.kept = []  # (parameter, what it has meanwhile or had before)
         if datatype == "FP32":
             return
         for name, parameter in net.named_parameters():
             # A bias of MinkowskiEngine has two axes, too.
             if parameter.dim() > 1 and not name.endswith("bias"):
-                self.kept.append((parameter, parameter.data))
                 array = round_weights(name, parameter.detach().cpu().float().numpy(), datatype)
-                parameter.data = torch.from_numpy(array.astype(np.float32)).to(parameter.data)
+                rounded = torch.from_numpy(array.astype(np.float32)).to(parameter.data)
+                self.kept.append((parameter, rounded))
 
     def __enter__(self):
+        self._swap()
         return self
 
     def __exit__(self, *about):
-        for parameter, data in self.kept:
-            parameter.data = data
+        self._swap()
+
+    def _swap(self):
+        for index, (parameter, other) in enumerate(self.kept):
+            self.kept[index] = parameter, parameter.data
+            parameter.data = other

@@ -19,7 +19,7 @@ from .network import Network
 from .onnx_file import read_graph
 from .onnx_nodes import ONES, Translation, columns_of
 from .publish import publish
-from .weights import DATATYPES
+from .weights import DATATYPES, expect_finite
 
 _VOXELS = 1500  # of an example that nobody gives
 _SHAPE = (41, 400, 400)  # of a file that says none, as it has no strided convolution
@@ -76,6 +76,7 @@ def from_onnx(
     network.description = description or "; ".join([f"from {os.path.basename(path)}", *notes])
     for note in notes:
         warnings.warn(f"{path}: {note}", stacklevel=2)
+    expect_finite(network.tensors, path)
     if datatype == "FP32":
         network.tensors = {name: a.astype(np.float32) for name, a in network.tensors.items()}
     return publish(
