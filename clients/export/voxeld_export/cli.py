@@ -175,6 +175,7 @@ def _calibrate(options):
             layers=layers,
             precision=options.precision,
             voxeld=options.voxeld,
+            replace=options.replace,
         )
     )
 
@@ -238,6 +239,7 @@ def _parser():
     one.add_argument(
         "-o", "--output", metavar="FOLDER", help="makes a copy (FOLDER itself changes)"
     )
+    _replace_option(one)
     one.add_argument("--voxeld", metavar="PROGRAM", help="the server (the one in PATH)")
     one.set_defaults(run=_calibrate)
     return parser
@@ -262,8 +264,17 @@ def _common(parser, run, folder="required", datatype="FP32"):
         help=f"of the multiplied weights ({datatype or 'as in the file'})",
     )
     parser.add_argument("--no-check", action="store_true", help="leaves the proof out")
+    _replace_option(parser)
     _proof_options(parser)
     parser.set_defaults(run=run)
+
+
+def _replace_option(parser):
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="what else the folder has may go: other versions, files, keys of network.json",
+    )
 
 
 def _proof_options(parser):
@@ -277,6 +288,7 @@ def _proof(options):
         "check": not options.no_check,
         "voxeld": options.voxeld,
         "bound": options.bound,
+        "replace": options.replace,
     }
 
 

@@ -32,6 +32,7 @@ def from_module(
     voxeld=None,
     bound=None,
     description=None,
+    replace=False,
     **more,
 ):
     """Writes a live module as a model directory, and proves that it answers the same numbers.
@@ -43,8 +44,8 @@ def from_module(
               that Python takes through the forward pass
     feats     the tensor [N, C] that requests send, and
     coords    the tensor [N, 4] of its voxels, where `example` has no sparse tensor
-    folder    REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that is there
-              is replaced
+    folder    REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that an export
+              made is replaced
     outputs   {path in the result: name}, such as {"x_conv4": "features"} or {"0": "logits"};
               None = all
     datatype  "FP32", "FP16" or "BF16": what the weights of convolutions and linear layers are
@@ -52,6 +53,7 @@ def from_module(
     check     False leaves the proof out
     voxeld    the server's program for the proof; None = the one in PATH
     bound     worst element allowed, over the largest of its output; None = check.BOUND
+    replace   whether other versions, files and keys of network.json that the folder has may go
     more      keys of network.json's top level: limits, batching, precision, warmup
 
     Returns a Report: str() of it is a table.  Raises ExportError, and CheckFailed if the numbers
@@ -88,6 +90,7 @@ def from_module(
         voxeld=voxeld,
         bound=bound,
         more=more,
+        replace=replace,
     )
 
 

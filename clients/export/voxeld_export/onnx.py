@@ -38,13 +38,14 @@ def from_onnx(
     voxeld=None,
     bound=None,
     description=None,
+    replace=False,
     **more,
 ):
     """Writes libspconv's ONNX file as a model directory, and proves it.
 
     path           of the .onnx file
-    folder         REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that is
-                   there is replaced
+    folder         REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that an
+                   export made is replaced
     example        an Example; with outputs, recorded answers that are the proof's source.  Without
                    outputs, or without an example, the source is `definition.evaluate` of what was
                    written: it proves that voxeld computes this network, while the reading of the
@@ -54,7 +55,7 @@ def from_onnx(
     ones           of kernels of one offset: "spconv" if spconv 2 wrote the file, "oxyzi" if
                    mmdetection3d did
     datatype       "FP32", "FP16" or "BF16": what weights are rounded to; None = as in the file
-    check, voxeld, bound, description, more  as in from_module
+    check, voxeld, bound, description, replace, more  as in from_module
 
     Where the file turns the axes of a dense output, requests send the columns of coords in the
     order of that output; a warning and the description say so.  `example` has the file's order.
@@ -89,6 +90,7 @@ def from_onnx(
         voxeld=voxeld,
         bound=bound,
         more=more,
+        replace=replace,
     )
 
 
