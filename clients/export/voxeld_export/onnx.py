@@ -13,7 +13,7 @@ import numpy as np
 
 from .definition import evaluate
 from .errors import ExportError
-from .example import Example
+from .example import Example, four_of
 from .families.clouds import street
 from .network import Network
 from .onnx_file import read_graph
@@ -161,7 +161,7 @@ def _notes(nodes, made, columns):
 def _example(given, network, names, columns):
     """An Example for `publish`, or a function of the written directory that makes it."""
     request = _request(given, network, columns)
-    if given is None or not given.outputs:
+    if given is None or not (given.outputs or given.recorded):
         return lambda written: evaluate(written, request.coords, request.feats)
     for name, (array, coords) in given.outputs.items():
         wire = names.get(name, name)
@@ -197,7 +197,8 @@ def _recorded(written, given, network, columns):
 def _request(given, network, columns):
     """The request of the proof: the given one, or a street in the network's shape."""
     if given is not None:
-        return Example(_turned(given.coords, columns), np.asarray(given.feats, np.float32))
+        coords, feats = _turned(four_of(given.coords), columns), np.asarray(given.feats, np.float32)
+        return Example(coords, feats, path=given.path)
     rng = np.random.default_rng(1)
     shape = network.spatial_shape or _SHAPE
     low = int(np.argmin(shape))  # the axis of height has the fewest voxels

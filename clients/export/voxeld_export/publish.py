@@ -46,6 +46,8 @@ def publish(
     """
     folder = os.path.realpath(folder)
     may_replace(folder, _WRITTEN, network.document(**(more or {})), replace)
+    if not callable(example):
+        _expect_outputs(network, example)
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
@@ -54,7 +56,9 @@ def publish(
     try:
         os.chmod(made, 0o755)
         network.write(made, datatype if datatype != "FP32" else None, **(more or {}))
-        example = example(made) if callable(example) else example
+        if callable(example):
+            example = example(made)
+            _expect_outputs(network, example)
         example.save(os.path.join(made, "example.npz"))
         others = [again()] if again and check else []
         try:
@@ -71,6 +75,10 @@ def publish(
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return report or None
+
+
+def _expect_outputs(network, example):
+    example.expect_outputs([output["name"] for output in network.outputs])
 
 
 def _first_difference(failed, example, layers, bound, voxeld):
