@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 
@@ -245,39 +246,34 @@ def _answers(folder, version, examples, program):
 def _server(work, program):
     """The server on a Unix socket; it ends with the block."""
     ready, log = os.path.join(work, "ready"), os.path.join(work, "log")
-    with open(log, "wb") as file:
-        process = subprocess.Popen(
-            [
-                program,
-                "serve",
-                "--repository",
-                os.path.join(work, "repository"),
-                "--device",
-                "cpu",
-                "--grpc",
-                f"unix:{work}/socket",
-                "--http",
-                "127.0.0.1:0",
-                "--ready-file",
-                ready,
-                "--grace-ms",
-                "0",
-                "--cache-bytes",  # for the largest sets that the rules allow; little is touched
-                "8G",
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
+    words = [program, "serve", "--repository", os.path.join(work, "repository"), "--device", "cpu"]
+    words += ["--grpc", f"unix:{work}/socket", "--http", "127.0.0.1:0", "--ready-file", ready]
+    # The cache for the largest sets that the rules allow; little is touched.
+    words += ["--grace-ms", "0", "--cache-bytes", "8G"]
+    started = []
+
+    def start():
+        with open(log, "wb") as file:
+            none = subprocess.DEVNULL
+            started.append(subprocess.Popen(words, stdin=none, stdout=file, stderr=file))
+
+    # A signal could end this thread's Popen between the child's birth and its name, and nobody
+    # would end the child: Python runs handlers in the main thread alone.
+    thread = threading.Thread(target=start)
     try:
+        thread.start()
+        thread.join()
         until = time.monotonic() + READY_SECONDS
         while not os.path.exists(ready):
-            if process.poll() is not None or time.monotonic() > until:
+            if not started or started[0].poll() is not None or time.monotonic() > until:
                 with open(log, encoding="utf-8", errors="replace") as file:
                     last = "".join(file.readlines()[-5:])
                 raise ExportError(f"the server did not become ready; its last lines:\n{last}")
             time.sleep(0.02)
         yield
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
+        if thread.ident:
+            thread.join()
+        for process in started:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
