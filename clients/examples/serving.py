@@ -72,6 +72,7 @@ def export(name, options, tensors, folder, example, outputs=None):
         layers=lambda folder: evaluate(folder, *example, layers="all")[1],
         voxeld=program(),
         more=chosen.more(options),
+        replace=True,  # the recording that the weights were fitted to lies there
     )
 
 

@@ -48,7 +48,7 @@ def trained(net, seed=1):
     torch.manual_seed(seed)
     net.eval()
     for module in net.modules():
-        if isinstance(module, torch.nn.BatchNorm1d):
+        if isinstance(module, torch.nn.BatchNorm1d) and module.track_running_stats:
             module.running_mean.normal_(0, 0.2)
             module.running_var.uniform_(0.5, 1.5)
         if (

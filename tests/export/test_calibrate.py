@@ -9,6 +9,7 @@ import subprocess
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from voxeld_export import fp8
 from voxeld_export.cli import main
 from voxeld_export.definition import evaluate
@@ -185,6 +186,106 @@ def test_weights_of_32_bits_need_a_precision(capsys, folder):
     assert err.endswith("\n--precision fp16 or bf16 sets it\n")
     assert run(capsys, *words, "--precision", "bf16")[0] == 0
     assert document_of(folder)["precision"] == "bf16"
+
+
+# --- the data ---
+
+
+def with_data(words, change):
+    """The words with other data: a function changes its arrays."""
+    path = words[3]
+    with np.load(path) as file:
+        arrays = change(dict(file))
+    np.savez(path, **arrays)
+    return words
+
+
+def test_data_that_reaches_no_layer(capsys, folder):
+    """A scale of zeros would be 2^0, whatever the layer reads later."""
+    words = chain(folder, [128, 128, 128, 128])
+    code, out, err = run(capsys, *with_data(words, lambda a: {**a, "feats": a["feats"] * 0}))
+    assert (code, out) == (1, "")
+    assert "the data has nothing but zeros for c2, so that no scale is measured; expected" in err
+    code, _, err = run(capsys, *words, "--layers", "c1,c2,c3")
+    assert code == 1 and "nothing but zeros for c1, c2, c3, so" in err
+    assert in_fp8(folder) == {}
+
+
+@pytest.mark.parametrize("kind", ["Fortran", "float64", "int64", "other bytes"])
+def test_data_of_any_order(capsys, folder, kind):
+    words = chain(folder, [128, 128, 128, 128])
+    with np.load(words[3]) as file:
+        plain = dict(file)
+    change = {
+        "Fortran": np.asfortranarray,
+        "float64": lambda a: a.astype(np.float64),
+        "int64": lambda a: a.astype(np.int64) if a.dtype == np.int32 else a,
+        "other bytes": lambda a: a.astype(a.dtype.newbyteorder(">")),
+    }[kind]
+    code, _, err = run(
+        capsys, *with_data(words, lambda arrays: {k: change(a) for k, a in arrays.items()})
+    )
+    assert code == 0, err
+    with np.load(folder / "fp8.npz") as saved:
+        for name, array in plain.items():
+            assert saved[name].flags.c_contiguous and saved[name].dtype == array.dtype
+            assert np.array_equal(saved[name], array)
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (lambda a: {k: v[:0] for k, v in a.items()}, "data.npz has 0 voxels; expected some"),
+        (lambda a: {**a, "feats": a["feats"] + np.inf}, "numbers that are NaN or infinite"),
+        (lambda a: {**a, "coords": a["coords"] + 0.5}, "coords have 0.5 at [0, 0]; expected whole"),
+        (lambda a: {"coords": a["coords"]}, "data.npz has no array feats; expected coords, feats"),
+    ],
+)
+def test_data_that_is_no_request(capsys, folder, change, says):
+    words = chain(folder, [128, 128, 128, 128])
+    code, _, err = run(capsys, *with_data(words, change))
+    assert code == 1 and says in err and "/tmp/voxeld-calibrate" not in err, err
+    assert in_fp8(folder) == {}
+
+
+def test_what_data_has_of_outputs_is_left_out(capsys, folder):
+    words = chain(folder, [128, 128, 128, 128])
+    code, _, err = run(capsys, *with_data(words, lambda a: {**a, "out.y": np.array(["text"])}))
+    assert code == 0, err
+
+
+def test_what_a_precision_loses(capsys, folder):
+    """Weights of 32 bits that FP16 does not hold."""
+    words = chain(folder, [128, 128, 128, 128])
+    path = folder / "1" / "weights.safetensors"
+    weights = {name: array.astype(np.float32) for name, array in load_file(path).items()}
+    weights["c3.weight"] *= 1e-6
+    save_file(weights, path)
+    code, _, err = run(capsys, *words, "--precision", "fp16")
+    assert code == 0 and err.count("warning: ") == 1, err
+    assert "warning: c3.weight in FP16: " in err and "the NMSE of the rounding is 0." in err
+    code, _, err = run(capsys, *words, "--precision", "bf16")
+    assert (code, err) == (0, "")
+    weights["c1.weight"] *= 1e-9
+    save_file(weights, path)
+    code, _, err = run(capsys, *words, "--precision", "fp16")
+    assert code == 1 and "c1.weight becomes 0 in all its 16384 elements in FP16" in err
+
+
+def test_the_version_that_is_measured(capsys, folder):
+    """The one that clients get, and the table says so."""
+    words = chain(folder, [128, 128, 128, 128])
+    _, once, _ = run(capsys, *words)
+    assert "measured" not in once
+    weights = load_file(folder / "1" / "weights.safetensors")
+    (folder / "10").mkdir()
+    weights["c1.weight"] = weights["c1.weight"] * np.float16(4)
+    save_file(weights, folder / "10" / "weights.safetensors")
+    code, out, err = run(capsys, *words)
+    assert code == 0, err
+    assert "\nmeasured: version 10 of 1, 10, which share the scales\n" in out
+    most = [float(text.splitlines()[1].split()[1]) for text in (once, out)]
+    assert most[1] == pytest.approx(4 * most[0], rel=1e-3)
 
 
 # --- what FP8 computes ---

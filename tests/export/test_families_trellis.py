@@ -354,7 +354,7 @@ def test_commands(tmp_path, capfd):
     shape = settled(randomise(decoder()), x.like(x.feats[:, :6]))
     path = save(tmp_path, shape=shape, texture=randomise(decoder(6, predicts=False)))
     np.savez(tmp_path / "request.npz", coords=x.sites.coords, feats=x.feats.float().numpy())
-    words = ["--family", "trellis2_texture_decoder", "--recorded", f"{tmp_path}/request.npz"]
+    words = ["--family", "trellis2_texture_decoder", "--example", f"{tmp_path}/request.npz"]
     assert not main(["checkpoint", path, *words, "-o", f"{tmp_path}/c"])
     assert "texture" in capfd.readouterr().out
 

@@ -27,6 +27,7 @@ class Net(nn.Module):
         self.one = nn.GroupNorm(1, 8)
         self.batch = nn.BatchNorm1d(8)
         self.free = nn.BatchNorm1d(8, affine=False)
+        self.untracked = nn.BatchNorm1d(8, track_running_stats=False)
         self.linear = nn.Linear(8, 3)
         self.one_channel = nn.Linear(8, 1)
         self.act = nn.ModuleList(
@@ -189,6 +190,18 @@ REFUSED = {
         "it repeats by a Tensor; expected one number",
     ),
     "other bits": (lambda n, x, y: x.view(torch.int32), "view in the network's own forward"),
+    "a norm without statistics": (
+        lambda n, x, y: n.untracked(x),
+        "in module untracked: it has no running statistics (track_running_stats=False), and uses",
+    ),
+    "a norm in training": (
+        lambda n, x, y: F.batch_norm(x, n.batch.running_mean, n.batch.running_var, training=True),
+        "a batch_norm that its forward calls as a function training=self.training",
+    ),
+    "a dropout in training": (
+        lambda n, x, y: F.dropout(x),
+        "a dropout that its forward calls as a function training=self.training",
+    ),
     "a written row": (lambda n, x, y: written(x), "__setitem__ in the network's own forward"),
 }
 

@@ -13,7 +13,7 @@ import spconv.pytorch as sp
 import torch
 from conftest import ROOT, cloud, trained
 from torch import nn
-from voxeld_export import CheckFailed, ExportError, from_module
+from voxeld_export import CheckFailed, ExportError, check, from_module
 from voxeld_export.cli import main
 from voxeld_export.weights import write_weights
 
@@ -265,6 +265,33 @@ def test_a_signal_leaves_nothing(tmp_path, number, code):
         time.sleep(0.02)  # sleep: another process ends
     assert not os.path.exists(f"/proc/{int(pid.read_text())}")
     assert not list(scratch.iterdir()) and not list((tmp_path / "repository").iterdir())
+
+
+def test_a_signal_while_the_server_starts(tmp_path, monkeypatch):
+    """It is born, and Popen has not returned: nobody else would end it."""
+    program = tmp_path / "voxeld"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    born, popen = [], subprocess.Popen
+
+    def interrupted(*words, **how):
+        born.append(popen(*words, **how))
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return born[0]
+
+    def ended(_number, _frame):
+        raise SystemExit(7)
+
+    monkeypatch.setattr(check.subprocess, "Popen", interrupted)
+    before = signal.signal(signal.SIGUSR1, ended)
+    try:
+        with pytest.raises(SystemExit), check._server(str(tmp_path), str(program)):
+            pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    left = born[0].poll() is None
+    born[0].kill()
+    assert not left
 
 
 def stored(net, x):

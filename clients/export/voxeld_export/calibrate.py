@@ -5,7 +5,6 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,10 +16,12 @@ from . import fp8
 from .check import program_of
 from .definition import weights_in_fp8
 from .definition_layers import inputs_of
-from .errors import ExportError
-from .example import Example
+from .definition_weights import Tensors
+from .errors import ExportError, some
+from .example import Example, not_finite
+from .folder import highest_version, may_replace, move, read_document, versions_of
 from .network import replace_file, text_of
-from .publish import may_replace, move
+from .weights import round_weights
 
 DATA = "fp8.npz"  # beside network.json
 
@@ -44,7 +45,15 @@ CHANNELS_LEAST, CHANNELS_UNIT = 128, 16
 
 
 def calibrate(
-    folder, data, *, output=None, nmse_max=None, layers=None, precision=None, voxeld=None
+    folder,
+    data,
+    *,
+    output=None,
+    nmse_max=None,
+    layers=None,
+    precision=None,
+    voxeld=None,
+    replace=False,
 ):
     """Writes fp8_scale of layers, and fp8, into a model directory's network.json.
 
@@ -53,21 +62,29 @@ def calibrate(
     nmse_max   the bound that the model states (NMSE_MAX)
     layers     names of convolutions; None: those that `_usual` finds
     precision  "fp16", "bf16": also sets the network's
+    replace    whether a model that `output` is may go, if it is not an earlier copy of this one
 
     Returns a table and the verdict of `voxeld check`.  Raises ExportError, with the same, if it
     refuses the result: then nothing is changed.
     """
     folder, program = os.path.realpath(folder), program_of(voxeld)
-    document = fp8.plain(_read(folder))
-    version = _highest_version(folder)
-    example = Example.open(data)
+    document = fp8.plain(read_document(folder))
+    version = highest_version(folder)
+    if precision:
+        _expect_precision(folder, document, version, precision)
+    output = output and os.path.realpath(output)
+    if output and output != folder:
+        _expect_copy(output, folder, document, replace)
+    example = _data(data)
     names = _named(document, layers) if layers else _candidates(document)
     with tempfile.TemporaryDirectory(prefix="voxeld-calibrate-") as work:
         inputs = _inputs(folder, document, version, example, names, work, program)
     names = names if layers else _usual(document, inputs)
+    _expect_seen(inputs, names)
     rows = _rows(folder, document, version, inputs, names)
     made = _document(document, rows, NMSE_MAX if nmse_max is None else nmse_max, precision)
-    return "\n".join(_table(rows)) + "\n" + _write(folder, output, made, example, program, rows)
+    verdict = _write(folder, output, made, example, program, rows)
+    return "\n".join([*_table(rows), *_of_version(folder, version), verdict])
 
 
 # --- which layers ---
@@ -151,7 +168,7 @@ def _inputs(folder, document, version, example, names, work, program):
     reads = {layer["name"]: inputs_of(layer)[0] for layer in document["layers"]}
     model = _stage(work, folder, {**document, "warmup": []})
     example_path, out = os.path.join(work, DATA), os.path.join(work, "recording.npz")
-    _save(example_path, example)
+    example.save(example_path)
     words = [program, "record", f"{model}/{version}", "--example", example_path, "-o", out]
     wanted = sorted({reads[name] for name in names} - {feats})
     words += ["--layers", ",".join(wanted)] if wanted else ["--outputs-only"]
@@ -170,6 +187,28 @@ def _inputs(folder, document, version, example, names, work, program):
                 raise ExportError(f"layer {name} reads numbers that are not finite on the data")
             found[name] = most, array.shape[1]
     return found
+
+
+def _expect_precision(folder, document, version, precision):
+    """Says what a precision loses of weights that are wider, as an export in it does."""
+    tensors = Tensors(os.path.join(folder, str(version), "weights.safetensors"))
+    names = {}
+    for layer in document["layers"]:
+        if _is_product(layer):
+            name = layer.get("tensors", {}).get("weight", f"{layer['name']}.weight")
+            names[name] = layer["name"]
+    for name, layer in names.items():
+        round_weights(name, tensors.take(name, layer), precision.upper())
+
+
+def _expect_seen(inputs, names):
+    """ExportError if the data says nothing of a layer's range."""
+    unseen = [name for name in names if not inputs[name][0]]
+    if unseen:
+        raise ExportError(
+            f"the data has nothing but zeros for {some(unseen)}, so that no scale is measured; "
+            "expected a request like those to come, or --layers with others"
+        )
 
 
 class _Row:
@@ -199,23 +238,47 @@ def _table(rows):
         yield f"{row.name:<32} {row.most:14.4g} {scale:>7} {row.error:16.3g}"
 
 
+def _of_version(folder, version):
+    """Says which of several versions was measured; all have the scales."""
+    versions = versions_of(folder)
+    if len(versions) > 1:
+        listed = ", ".join(map(str, versions))
+        yield f"measured: version {version} of {listed}, which share the scales"
+
+
 # --- the files ---
 
 
-def _read(folder):
-    path = os.path.join(folder, "network.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError) as error:
-        raise ExportError(f"{path} is not a network.json: {error}") from error
+def _data(path):
+    """The request of a file, without what else a recording has."""
+    example = Example.open(path, outputs=False)
+    if not len(example.coords):
+        raise ExportError(f"{path} has 0 voxels; expected some, which reach the layers")
+    wrong = not_finite(example.feats)
+    if wrong:
+        raise ExportError(f"{path}: feats have {wrong}; expected finite numbers")
+    return example
 
 
-def _highest_version(folder):
-    versions = [int(name) for name in os.listdir(folder) if name.isdigit() and name[0] != "0"]
-    if not versions:
-        raise ExportError(f"{folder} has no version; expected 1/weights.safetensors in it")
-    return max(versions)
+def _expect_copy(output, folder, document, replace):
+    """ExportError where `output` has something else than an earlier copy of the model."""
+    kept = [DATA]
+    for root, _, files in os.walk(folder, followlinks=True):
+        kept += [os.path.relpath(os.path.join(root, name), folder) for name in files]
+    may_replace(output, kept, None, replace)
+    if replace or not os.path.exists(os.path.join(output, "network.json")):
+        return
+    there = fp8.plain(read_document(output))
+    changed = [
+        key
+        for key in (*document, *there)
+        if key != "precision" and document.get(key) != there.get(key)
+    ]
+    if changed:
+        raise ExportError(
+            f"{output} is another model than {folder}: its {changed[0]} differ; expected a new "
+            "folder, an empty one, or an earlier copy: --replace (replace=True) lets go of it"
+        )
 
 
 def _document(document, rows, nmse_max, precision):
@@ -237,11 +300,6 @@ def _number(scale):
     return int(scale) if scale >= 1 else scale
 
 
-def _save(path, example):
-    """Without what else a recording has, and not compressed, as voxeld reads it."""
-    np.savez(path, coords=example.coords, feats=example.feats)
-
-
 def _stage(work, folder, document):
     """A model directory with another network.json and the same weights."""
     staged = os.path.join(work, os.path.basename(folder))
@@ -256,14 +314,12 @@ def _stage(work, folder, document):
 def _write(folder, output, document, example, program, rows):
     """Puts the files into their place if voxeld accepts them; returns its verdict."""
     if output:
-        output = os.path.realpath(output)
-        may_replace(output)
         os.makedirs(os.path.dirname(output), exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=".calibrate-", dir=os.path.dirname(output or folder)
     ) as work:
         staged = _stage(work, folder, document)
-        _save(os.path.join(staged, DATA), example)
+        example.save(os.path.join(staged, DATA))
         verdict = _verdict(staged, program, rows)
         if output:
             copy = os.path.join(work, "copy")

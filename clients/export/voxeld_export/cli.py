@@ -94,27 +94,23 @@ def _publish_family(options, chosen, network, given):
     from .example import Example
     from .publish import publish
 
-    if options.recorded:
-        example = Example.open(options.recorded)
-    else:
-        example = Example(*chosen.request(options.seed, **given))
+    example = _example(options) or Example(*chosen.request(options.seed, **given))
 
     def source(folder):
-        return example if example.outputs else evaluate(folder, example.coords, example.feats)
+        return example if options.recorded else evaluate(folder, example.coords, example.feats)
 
     def layers(folder):
         return evaluate(folder, example.coords, example.feats, layers="all")[1]
 
-    if not example.outputs and not options.no_check:
+    if not options.recorded and not options.no_check:
         print(
             "the proof's source is the network's definition in numpy; the outputs of the trained "
             "network itself are better: --recorded FILE.npz",
             file=sys.stderr,
         )
     more = chosen.more(given)
-    return _report(
-        publish(network, source, _folder(options), layers=layers, more=more, **_proof(options))
-    )
+    folder, source = _folder(options), example if options.recorded else source
+    return _report(publish(network, source, folder, layers=layers, more=more, **_proof(options)))
 
 
 def _module(options):
@@ -135,21 +131,28 @@ def _module(options):
 
 
 def _onnx(options):
-    from .example import Example
     from .onnx import from_onnx
 
-    example = Example.open(options.recorded) if options.recorded else None
     shape = options.spatial_shape and _value("spatial-shape", options.spatial_shape, (41, 9, 9))
     return _report(
         from_onnx(
             options.file,
             _folder(options),
-            example=example,
+            example=_example(options),
             ones=options.ones,
             spatial_shape=shape,
             **_proof(options),
         )
     )
+
+
+def _example(options):
+    """The Example of --recorded or --example, or None."""
+    from .example import Example
+
+    if options.recorded:
+        return Example.open(options.recorded, recorded=True)
+    return Example.open(options.example, outputs=False) if options.example else None
 
 
 def _check(options):
@@ -158,7 +161,13 @@ def _check(options):
 
     example = Example.open(os.path.join(options.folder, "example.npz"))
     return _report(
-        check_folder(options.folder, example, voxeld=options.voxeld, bound=options.bound)
+        check_folder(
+            options.folder,
+            example,
+            voxeld=options.voxeld,
+            bound=options.bound,
+            version=options.version,
+        )
     )
 
 
@@ -175,6 +184,7 @@ def _calibrate(options):
             layers=layers,
             precision=options.precision,
             voxeld=options.voxeld,
+            replace=options.replace,
         )
     )
 
@@ -209,7 +219,7 @@ def _parser():
     _common(one, _module)
     one = commands.add_parser("onnx", help="an ONNX file of NVIDIA's libspconv")
     one.add_argument("file", metavar="FILE", help="the .onnx")
-    one.add_argument("--recorded", metavar="FILE.npz", help="a request and the source's outputs")
+    _example_options(one)
     one.add_argument(
         "--ones", choices=("spconv", "oxyzi"), help="how weights of kernels of one offset are read"
     )
@@ -219,6 +229,7 @@ def _parser():
     _common(one, _onnx, datatype=None)
     one = commands.add_parser("check", help="the proof of a directory that was exported, again")
     one.add_argument("folder", metavar="FOLDER", help="REPOSITORY/NAME")
+    one.add_argument("--version", type=int, metavar="N", help="of the model (the highest)")
     _proof_options(one)
     one.set_defaults(run=_check)
     one = commands.add_parser("calibrate", help="FP8 for the convolutions of a model directory")
@@ -238,6 +249,7 @@ def _parser():
     one.add_argument(
         "-o", "--output", metavar="FOLDER", help="makes a copy (FOLDER itself changes)"
     )
+    _replace_option(one)
     one.add_argument("--voxeld", metavar="PROGRAM", help="the server (the one in PATH)")
     one.set_defaults(run=_calibrate)
     return parser
@@ -248,7 +260,17 @@ def _family_options(parser):
         "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the family"
     )
     parser.add_argument("--naming", help="whose names the tensors have; `family --list` has them")
-    parser.add_argument("--recorded", metavar="FILE.npz", help="a request and the source's outputs")
+    _example_options(parser)
+
+
+def _example_options(parser):
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
+        "--recorded", metavar="FILE.npz", help="a request and all outputs of the trained network"
+    )
+    either.add_argument(
+        "--example", metavar="FILE.npz", help="a request alone: coords and feats (made up)"
+    )
 
 
 def _common(parser, run, folder="required", datatype="FP32"):
@@ -262,8 +284,17 @@ def _common(parser, run, folder="required", datatype="FP32"):
         help=f"of the multiplied weights ({datatype or 'as in the file'})",
     )
     parser.add_argument("--no-check", action="store_true", help="leaves the proof out")
+    _replace_option(parser)
     _proof_options(parser)
     parser.set_defaults(run=run)
+
+
+def _replace_option(parser):
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="what else the folder has may go: other versions, files, keys of network.json",
+    )
 
 
 def _proof_options(parser):
@@ -277,6 +308,7 @@ def _proof(options):
         "check": not options.no_check,
         "voxeld": options.voxeld,
         "bound": options.bound,
+        "replace": options.replace,
     }
 
 

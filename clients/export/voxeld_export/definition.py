@@ -10,7 +10,6 @@ below the proof's bound.  A model that voxeld refuses may pass here.
 SPDX-License-Identifier: Apache-2.0
 """
 
-import json
 import os
 
 import ml_dtypes
@@ -24,6 +23,7 @@ from .definition_rows import CURVES, Rows
 from .definition_weights import Tensors
 from .errors import ExportError
 from .example import Example, four_of
+from .folder import read_document
 
 _DATATYPES = {
     "FP32": np.float32,
@@ -43,12 +43,7 @@ def evaluate(folder, coords, feats, version=1, layers=None):
 
     An output of datatype FP16, BF16 or INT32 has that type.  Rows of sets other than 0 ascend.
     """
-    path = os.path.join(folder, "network.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-    except (OSError, ValueError) as error:
-        raise ExportError(f"{path} is not a network.json: {error}") from error
+    path, document = os.path.join(folder, "network.json"), read_document(folder)
     tensors = Tensors(os.path.join(folder, str(version), "weights.safetensors"))
     coords = np.asarray(coords)
     if coords.ndim == 2 and coords.shape[1] == 3:

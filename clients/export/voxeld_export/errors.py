@@ -3,6 +3,8 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+_NAMES_MAX = 8  # that an error lists
+
 
 class ExportError(Exception):
     """A part of the network cannot be exported; the text names the module and what it does."""
@@ -18,3 +20,10 @@ class CheckFailed(ExportError):
         super().__init__(text)
         self.report = report
         self.other = other
+
+
+def some(names):
+    """Names for an error, not all of very many."""
+    names = list(names)
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return ", ".join(names[:_NAMES_MAX]) + more if names else "none"

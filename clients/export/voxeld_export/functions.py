@@ -83,7 +83,10 @@ def _channels(trace, tensor, count, key):
 )
 def _same(trace, x, *_args, training=False, **_kwargs):
     if training:
-        raise ExportError("dropout is on: put the network into eval() first")
+        raise ExportError(
+            "dropout is on: call eval() on the network, and give a dropout that its forward calls "
+            "as a function training=self.training"
+        )
     return trace.value(x, "it")
 
 
@@ -244,8 +247,16 @@ def _batch_norm(
     eps=1e-5,
 ):
     del momentum
-    if training or running_mean is None:
-        raise ExportError("it uses the statistics of the batch: put the network into eval() first")
+    if running_mean is None or running_var is None:
+        raise ExportError(
+            "it has no running statistics (track_running_stats=False), and uses those of the batch "
+            "in eval() mode, too, which no layer does: train with running statistics"
+        )
+    if training:
+        raise ExportError(
+            "it uses the statistics of the batch: call eval() on the network, and give a "
+            "batch_norm that its forward calls as a function training=self.training"
+        )
     return _norm(
         trace,
         "batch_norm",

@@ -32,6 +32,7 @@ def from_module(
     voxeld=None,
     bound=None,
     description=None,
+    replace=False,
     **more,
 ):
     """Writes a live module as a model directory, and proves that it answers the same numbers.
@@ -43,8 +44,8 @@ def from_module(
               that Python takes through the forward pass
     feats     the tensor [N, C] that requests send, and
     coords    the tensor [N, 4] of its voxels, where `example` has no sparse tensor
-    folder    REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that is there
-              is replaced
+    folder    REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that an export
+              made is replaced
     outputs   {path in the result: name}, such as {"x_conv4": "features"} or {"0": "logits"};
               None = all
     datatype  "FP32", "FP16" or "BF16": what the weights of convolutions and linear layers are
@@ -52,6 +53,7 @@ def from_module(
     check     False leaves the proof out
     voxeld    the server's program for the proof; None = the one in PATH
     bound     worst element allowed, over the largest of its output; None = check.BOUND
+    replace   whether other versions, files and keys of network.json that the folder has may go
     more      keys of network.json's top level: limits, batching, precision, warmup
 
     Returns a Report: str() of it is a table.  Raises ExportError, and CheckFailed if the numbers
@@ -65,15 +67,16 @@ def from_module(
                 f"{name} is in training mode, where its answers follow the batch; call eval() first"
             )
     source = _Source(net, example, feats, coords)
-    with _rounded(net, datatype), torch.no_grad():
+    rounded = _Rounded(net, datatype)
+    with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
 
     def again():
-        with _rounded(net, datatype), torch.no_grad():
+        with rounded, torch.no_grad():
             return source.again(network, outputs)
 
     def layers(_folder):
-        with _rounded(net, datatype), torch.no_grad():
+        with rounded, torch.no_grad():
             return source.layers(network)
 
     return publish(
@@ -87,6 +90,7 @@ def from_module(
         voxeld=voxeld,
         bound=bound,
         more=more,
+        replace=replace,
     )
 
 
@@ -233,23 +237,28 @@ def _flat(library, thing, path):
             yield from _flat(library, item, f"{path}.{key}" if path else str(key))
 
 
-class _rounded:
+class _Rounded:
     """Meanwhile weights that are multiplied have what `datatype` holds of them."""
 
     def __init__(self, net, datatype):
-        self.kept = []
+        self.kept = []  # (parameter, what it has meanwhile or had before)
         if datatype == "FP32":
             return
         for name, parameter in net.named_parameters():
             # A bias of MinkowskiEngine has two axes, too.
             if parameter.dim() > 1 and not name.endswith("bias"):
-                self.kept.append((parameter, parameter.data))
                 array = round_weights(name, parameter.detach().cpu().float().numpy(), datatype)
-                parameter.data = torch.from_numpy(array.astype(np.float32)).to(parameter.data)
+                rounded = torch.from_numpy(array.astype(np.float32)).to(parameter.data)
+                self.kept.append((parameter, rounded))
 
     def __enter__(self):
+        self._swap()
         return self
 
     def __exit__(self, *about):
-        for parameter, data in self.kept:
-            parameter.data = data
+        self._swap()
+
+    def _swap(self):
+        for index, (parameter, other) in enumerate(self.kept):
+            self.kept[index] = parameter, parameter.data
+            parameter.data = other

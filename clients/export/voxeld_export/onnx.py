@@ -13,13 +13,13 @@ import numpy as np
 
 from .definition import evaluate
 from .errors import ExportError
-from .example import Example
+from .example import Example, four_of
 from .families.clouds import street
 from .network import Network
 from .onnx_file import read_graph
 from .onnx_nodes import ONES, Translation, columns_of
 from .publish import publish
-from .weights import DATATYPES
+from .weights import DATATYPES, expect_finite
 
 _VOXELS = 1500  # of an example that nobody gives
 _SHAPE = (41, 400, 400)  # of a file that says none, as it has no strided convolution
@@ -38,13 +38,14 @@ def from_onnx(
     voxeld=None,
     bound=None,
     description=None,
+    replace=False,
     **more,
 ):
     """Writes libspconv's ONNX file as a model directory, and proves it.
 
     path           of the .onnx file
-    folder         REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that is
-                   there is replaced
+    folder         REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that an
+                   export made is replaced
     example        an Example; with outputs, recorded answers that are the proof's source.  Without
                    outputs, or without an example, the source is `definition.evaluate` of what was
                    written: it proves that voxeld computes this network, while the reading of the
@@ -54,7 +55,7 @@ def from_onnx(
     ones           of kernels of one offset: "spconv" if spconv 2 wrote the file, "oxyzi" if
                    mmdetection3d did
     datatype       "FP32", "FP16" or "BF16": what weights are rounded to; None = as in the file
-    check, voxeld, bound, description, more  as in from_module
+    check, voxeld, bound, description, replace, more  as in from_module
 
     Where the file turns the axes of a dense output, requests send the columns of coords in the
     order of that output; a warning and the description say so.  `example` has the file's order.
@@ -76,6 +77,7 @@ def from_onnx(
     network.description = description or "; ".join([f"from {os.path.basename(path)}", *notes])
     for note in notes:
         warnings.warn(f"{path}: {note}", stacklevel=2)
+    expect_finite(network.tensors, path)
     if datatype == "FP32":
         network.tensors = {name: a.astype(np.float32) for name, a in network.tensors.items()}
     return publish(
@@ -88,6 +90,7 @@ def from_onnx(
         voxeld=voxeld,
         bound=bound,
         more=more,
+        replace=replace,
     )
 
 
@@ -158,7 +161,7 @@ def _notes(nodes, made, columns):
 def _example(given, network, names, columns):
     """An Example for `publish`, or a function of the written directory that makes it."""
     request = _request(given, network, columns)
-    if given is None or not given.outputs:
+    if given is None or not (given.outputs or given.recorded):
         return lambda written: evaluate(written, request.coords, request.feats)
     for name, (array, coords) in given.outputs.items():
         wire = names.get(name, name)
@@ -194,7 +197,8 @@ def _recorded(written, given, network, columns):
 def _request(given, network, columns):
     """The request of the proof: the given one, or a street in the network's shape."""
     if given is not None:
-        return Example(_turned(given.coords, columns), np.asarray(given.feats, np.float32))
+        coords, feats = _turned(four_of(given.coords), columns), np.asarray(given.feats, np.float32)
+        return Example(coords, feats, path=given.path)
     rng = np.random.default_rng(1)
     shape = network.spatial_shape or _SHAPE
     low = int(np.argmin(shape))  # the axis of height has the fewest voxels

@@ -11,7 +11,10 @@ import tempfile
 
 from .check import check_folder
 from .errors import CheckFailed, ExportError
+from .folder import may_replace, move
 from .recording import save_recording
+
+_WRITTEN = ("network.json", "1/weights.safetensors", "example.npz")
 
 
 def publish(
@@ -26,6 +29,7 @@ def publish(
     voxeld=None,
     bound=None,
     more=None,
+    replace=False,
 ):
     """Makes `folder` the model directory of a Network; what was there stays until it is proven.
 
@@ -35,12 +39,15 @@ def publish(
              or None)}, for the search of the first layer that differs
     again    a function that returns another Example of the source: other features, same voxels
     more     keys of network.json's top level
+    replace  whether what else the folder has may go: other versions, files, keys of network.json
 
     Returns the Report of the proof, or None.  If the proof fails, what was made stays beside
     FOLDER as .NAME.failed, which no server serves, with the recording source.npz.
     """
     folder = os.path.realpath(folder)
-    may_replace(folder)
+    may_replace(folder, _WRITTEN, network.document(**(more or {})), replace)
+    if not callable(example):
+        _expect_outputs(network, example)
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         made = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(folder))
@@ -49,7 +56,9 @@ def publish(
     try:
         os.chmod(made, 0o755)
         network.write(made, datatype if datatype != "FP32" else None, **(more or {}))
-        example = example(made) if callable(example) else example
+        if callable(example):
+            example = example(made)
+            _expect_outputs(network, example)
         example.save(os.path.join(made, "example.npz"))
         others = [again()] if again and check else []
         try:
@@ -61,32 +70,15 @@ def publish(
             move(made, failed)
             said = _first_difference(failed, example, layers, error.report.bound, voxeld)
             raise CheckFailed(f"{error}\n\n{said}", error.report) from error
+        may_replace(folder, _WRITTEN, network.document(**(more or {})), replace)  # hours may pass
         move(made, folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return report or None
 
 
-def may_replace(folder):
-    """ExportError where something else than a model directory would be lost."""
-    if not os.path.lexists(folder):
-        return
-    if not os.path.isdir(folder):
-        raise ExportError(f"{folder} is a file; expected a folder, REPOSITORY/NAME")
-    if os.listdir(folder) and not os.path.isfile(os.path.join(folder, "network.json")):
-        raise ExportError(
-            f"{folder} has no network.json, but other things, which the export would replace; "
-            "expected REPOSITORY/NAME: a new folder, an empty one or a model's"
-        )
-
-
-def move(made, folder):
-    """The old folder goes only when the new one is in its place."""
-    old = made + ".old"
-    if os.path.isdir(folder):
-        os.rename(folder, old)
-    os.rename(made, folder)
-    shutil.rmtree(old, ignore_errors=True)
+def _expect_outputs(network, example):
+    example.expect_outputs([output["name"] for output in network.outputs])
 
 
 def _first_difference(failed, example, layers, bound, voxeld):

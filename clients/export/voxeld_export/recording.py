@@ -8,6 +8,8 @@ SPDX-License-Identifier: Apache-2.0
 
 import numpy as np
 
+from .example import save_arrays
+
 
 def save_recording(path, example, layers):
     """Writes an Example and layers, {name: (array, coords of its rows or None)}, in their order."""
@@ -19,4 +21,4 @@ def save_recording(path, example, layers):
                 array, coords = array[order], coords[order]
                 arrays["at." + name] = coords.astype(np.int32)
             arrays[kind + name] = array
-    np.savez(path, **arrays)
+    save_arrays(path, arrays)

@@ -11,11 +11,11 @@ import os
 
 import numpy as np
 
-from ..errors import ExportError
+from ..errors import ExportError, some
 from ..example import arrays_of
+from ..weights import expect_finite
 
 _NESTED = ("model_state", "model_state_dict", "state_dict", "model", "net", "weights")
-_MISSING_MAX = 8  # names that an error lists
 
 
 class Random:
@@ -118,7 +118,7 @@ class Checkpoint:
         if not found:
             raise ExportError(
                 f"{self.path} has no tensor {suffix}, by which this family is recognised; "
-                f"it has {_some(self.tensors)}"
+                f"it has {some(sorted(self.tensors))}"
             )
         self._prefix = found[0]
 
@@ -128,7 +128,7 @@ class Checkpoint:
 
     def some(self):
         """A few names, for errors."""
-        return _some(self.tensors)
+        return some(sorted(self.tensors))
 
     def size(self, name, axis):
         """The size of a tensor's axis, or None."""
@@ -178,23 +178,19 @@ class Checkpoint:
         return array
 
     def finish(self):
-        """Fails if tensors were missing; returns the names that nobody took, of any prefix."""
+        """Fails if tensors were missing or have NaN; returns the names that nobody took."""
         if self._missing:
             raise ExportError(
                 f"{self.path} lacks {len(self._missing)} tensors of the family: "
-                f"{_some(self._missing)}; it has {_some(set(self.tensors) - self._taken)}"
+                f"{some(sorted(self._missing))}; "
+                f"it has {some(sorted(set(self.tensors) - self._taken))}"
             )
+        expect_finite({name: self.tensors[name] for name in sorted(self._taken)}, self.path)
         return sorted(
             name
             for name in self.tensors
             if name not in self._taken and not name.endswith("num_batches_tracked")
         )
-
-
-def _some(names):
-    names = sorted(names)
-    more = f" and {len(names) - _MISSING_MAX} more" if len(names) > _MISSING_MAX else ""
-    return ", ".join(names[:_MISSING_MAX]) + more if names else "none"
 
 
 def _of_torch(path):
@@ -217,7 +213,7 @@ def _of_torch(path):
         if inner is None:
             raise ExportError(
                 f"{path} has no tensors: expected a state_dict, or one under "
-                f"{', '.join(_NESTED)}; it has {_some(map(str, thing))}"
+                f"{', '.join(_NESTED)}; it has {some(sorted(map(str, thing)))}"
             )
         thing = inner
     if not isinstance(thing, dict):

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 from ..errors import ExportError
+from ..example import whole
 
 
 class Sparse:
@@ -117,5 +118,5 @@ def four_columns(coords):
             f"coords have shape {coords.shape}; expected [N, 4]: the sample, then three axes"
         )
     full = np.zeros((len(coords), 4), np.int32)
-    full[:, : coords.shape[1]] = coords
+    full[:, : coords.shape[1]] = whole(coords)
     return full
