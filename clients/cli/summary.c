@@ -79,7 +79,9 @@ static void print_layers(const struct voxel_answer *answer)
 void summary_print(const char *file, const struct cloud *cloud,
                    const struct voxel_answer *answer)
 {
-    printf("%s: %" PRId64 " voxels of %g", file, cloud->count, cloud->size);
+    char size[CLOUD_SIZE_BYTES];
+    printf("%s: %" PRId64 " voxels of %s", file, cloud->count,
+           cloud_size_text(cloud, size));
     printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
            answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
            cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
