@@ -54,7 +54,8 @@ static bool check_find_versions(const char *path, struct check_versions *version
     if (!directory) return true;
     for (struct dirent *entry; fits && (entry = readdir(directory));) {
         i32 version = (i32)vx_repository_version(entry->d_name);
-        if (version) fits = check_add_version(versions, version);
+        if (version && !vx_repository_is_file(dirfd(directory), entry->d_name))
+            fits = check_add_version(versions, version);
     }
     closedir(directory);
     return fits;

@@ -62,6 +62,12 @@ i64 vx_repository_version(const char *name)
     return version <= INT32_MAX ? version : 0;
 }
 
+bool vx_repository_is_file(int directory, const char *name)
+{
+    struct stat file;
+    return !fstatat(directory, name, &file, 0) && !S_ISDIR(file.st_mode);
+}
+
 static bool has_file(const char *path, const char *name)
 {
     char whole[PATH_MAX];
@@ -241,6 +247,7 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
     bool any = false;
     for (struct dirent *entry; (entry = readdir(directory));) {
         i64 version = vx_repository_version(entry->d_name);
+        if (version && vx_repository_is_file(dirfd(directory), entry->d_name)) continue;
         any |= version != 0;
         if (version)
             scan_add(listing, path, name, version);

@@ -56,6 +56,7 @@ static void make_repository(void)
                                           ".git/1",  "n",    "n/2",   "m/99999999999"};
     for (size_t i = 0; i < VX_COUNT(folders); i++) make_folder(folders[i]);
     make_file("README", "not a model");
+    make_file("n/5", "no version: it is no directory");
     make_file("m/network.json", "{}");
     make_file("m/1/weights.safetensors", "x");
 }
