@@ -402,6 +402,18 @@ def test_a_check_of_one_version_reads_it_whatever_its_number(tmp_path):
     assert code == 0 and said == ["version 2, the only one"], text
 
 
+def test_a_check_leaves_the_terminal_alone(tmp_path):
+    model = ConvModel()
+    model.network["description"] = "a\x1b[31mb\x9bc\x7f é"
+    model.write(tmp_path, "m")
+    code, _, text = check_all(tmp_path, "m")
+    assert code == 0 and "a?[31mb??c? é" in text
+    model.network["layers"][1]["input"] = "x\x1by"
+    model.write(tmp_path, "m")
+    code, _, text = check_all(tmp_path, "m")
+    assert code == 1 and 'unknown input "x?y"' in text, text
+
+
 def health(address):
     done = subprocess.run([os.environ["VOXELD"], "health", "--http", address],
                           capture_output=True, text=True, timeout=PATIENCE)
