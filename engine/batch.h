@@ -39,6 +39,7 @@ struct vx_item {
     i32 coords_columns;              /* 4: sample x y z; 3: x y z, all of sample 0 */
     i64 voxels;                      /* N, 0 .. VX_VOXELS_MAX */
     i32 shape[3];                    /* its own spatial_shape; zeros: the network's */
+    bool warms;                      /* a warm-up's: nobody reads its answer */
     const void *feats;               /* (voxels, feats_channels), aligned to an element */
     enum vx_dtype feats_dtype;       /* F32, F16 or BF16 */
     void *outputs[VX_OUTPUTS_MAX];   /* (rows, channels) each; NULL = not wanted */

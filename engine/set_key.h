@@ -61,8 +61,8 @@ static inline bool vx_set_is_predicted(const struct vx_set_key *key)
 {
     return key->rule == VX_SET_LIVE || key->rule == VX_SET_KEEP;
 }
-/* SPCONV: where the coordinates along an axis end.  With padding, the shape may be larger
- * than the range of coordinates. */
+/* SPCONV: where the coordinates along an axis end.  A warm-up's shape may be larger than the
+ * range of coordinates; a model's or a request's is refused. */
 static inline i32 vx_set_key_end(const struct vx_set_key *key, int axis)
 {
     return key->shape[axis] <= VX_AXIS_MAX ? key->shape[axis] : VX_AXIS_MAX + 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/codec.h"
 
+#include "engine/base/memory/buddy.h"
 #include "engine/base/process/check.h"
 #include "engine/base/utf8.h"
 #include "open_inference.pb-c.h"
@@ -249,17 +250,9 @@ static vx_status tensor_check_bytes(const struct vx_request_tensor *tensor, u64 
     return VX_OK;
 }
 
-static vx_status tensor_take_slot(const struct vx_slots *slots,
-                                  struct vx_request_tensor *tensor, struct vx_why *why)
+u64 vx_slot_bytes(u64 bytes)
 {
-    size_t bytes = (size_t)tensor->elements * vx_wire_type_bytes(tensor->type);
-    VX_ENSURE_WHY(
-        slots->take(slots->context, bytes, &tensor->place), why, RESOURCE_EXHAUSTED,
-        "no room for the request's tensors",
-        "no room for %zu bytes of input '%.60s' in the memory for tensors in flight; try "
-        "again later",
-        bytes, tensor->name);
-    return VX_OK;
+    return bytes ? vx_buddy_piece(1, bytes) : 0;
 }
 
 /* What pass two works on. */
@@ -274,6 +267,40 @@ struct tensor_pass {
 static bool in_region(const struct vx_request_tensor *tensor)
 {
     return tensor->region.name[0] != '\0';
+}
+
+/* A request that needs more than the whole arena never fits, whatever else ends. */
+static vx_status tensor_refuse(const struct tensor_pass *pass,
+                               const struct vx_request_tensor *tensor, u64 bytes,
+                               struct vx_why *why)
+{
+    const u64 arena = tensor->place.offset;
+    u64 all = 0; /* may overflow by shapes whose bytes are not checked yet */
+    for (i32 i = 0; i < pass->request->inputs_count; i++) {
+        const struct vx_request_tensor *input = &pass->request->inputs[i];
+        if (!in_region(input))
+            all += vx_slot_bytes((u64)input->elements * vx_wire_type_bytes(input->type));
+    }
+    VX_ENSURE_WHY(!arena || all <= arena, why, RESOURCE_EXHAUSTED,
+                  "the request's tensors need more than the whole arena",
+                  "the inputs of this request need %llu bytes, in blocks of powers of "
+                  "two, and arena_bytes is %llu: send fewer voxels",
+                  (unsigned long long)all, (unsigned long long)arena);
+    VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "no room for the request's tensors",
+                "no room for %llu bytes of input '%.60s' in the memory for tensors in "
+                "flight; try "
+                "again later",
+                (unsigned long long)bytes, tensor->name);
+}
+
+static vx_status tensor_take_slot(const struct tensor_pass *pass,
+                                  struct vx_request_tensor *tensor, struct vx_why *why)
+{
+    size_t bytes = (size_t)tensor->elements * vx_wire_type_bytes(tensor->type);
+    if (pass->slots->take(pass->slots->context, bytes, &tensor->place)) return VX_OK;
+    vx_status status = tensor_refuse(pass, tensor, bytes, why);
+    tensor->place = (struct vx_place){0};
+    return status;
 }
 
 /* There is a raw entry for each input that is not in shared memory, in their order. */
@@ -304,7 +331,7 @@ static vx_status tensors_from_raw(const struct tensor_pass *pass, struct vx_why 
     VX_TRY(raws_check(pass, why));
     for (i32 i = 0; i < request->inputs_count; i++)
         if (!in_region(&request->inputs[i]))
-            VX_TRY(tensor_take_slot(slots, &request->inputs[i], why));
+            VX_TRY(tensor_take_slot(pass, &request->inputs[i], why));
     struct vx_scan scan;
     struct vx_scan_field field;
     vx_scan_init(&scan, pass->spans);
@@ -333,7 +360,7 @@ static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_wh
             pass->message->inputs[i]->contents;
         if (in_region(tensor)) continue;
         VX_TRY(vx_typed_check(contents, tensor, why));
-        VX_TRY(tensor_take_slot(slots, tensor, why));
+        VX_TRY(tensor_take_slot(pass, tensor, why));
         if (tensor->place.bytes)
             vx_typed_copy(contents, tensor,
                           slots->memory(slots->context, &tensor->place));

@@ -54,10 +54,22 @@ static bool check_find_versions(const char *path, struct check_versions *version
     if (!directory) return true;
     for (struct dirent *entry; fits && (entry = readdir(directory));) {
         i32 version = (i32)vx_repository_version(entry->d_name);
-        if (version) fits = check_add_version(versions, version);
+        if (version && !vx_repository_is_file(dirfd(directory), entry->d_name))
+            fits = check_add_version(versions, version);
     }
     closedir(directory);
     return fits;
+}
+
+/* A text with names of a model's files, for a terminal: control characters other than line
+ * ends become '?'. */
+static const char *plain(char *text)
+{
+    for (u8 *at = (u8 *)text; *at; at++) {
+        if ((*at < 0x20 && *at != '\n') || *at == 0x7f) *at = '?';
+        if (*at == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f) at[0] = at[1] = '?';
+    }
+    return text;
 }
 
 /* Prints what a version is, or why it cannot be served.  Returns the exit code.  `also`:
@@ -70,14 +82,16 @@ static int check_version(const char *path, i32 version, const char *also)
     char *text = vx_alloc(DESCRIPTION_BYTES);
     if (!text) return 1;
     vx_status st = vx_model_describe(&source, &why, &signature, text, DESCRIPTION_BYTES);
-    if (!st.fault) vx_print("%s", text);
+    if (!st.fault) vx_print("%s", plain(text));
     if (!st.fault && signature.fp8_layers) {
         st = vx_engine_check_fp8(&source, &why, text, DESCRIPTION_BYTES);
-        vx_print("%s", text);
+        vx_print("%s", plain(text));
     }
-    if (st.fault)
+    if (st.fault) {
+        snprintf(text, DESCRIPTION_BYTES, "%s", vx_status_text(st, &why));
         vx_print_error("voxeld check %s%s: %s: %s\n", path, also,
-                       vx_code_name(vx_status_code(st)), vx_status_text(st, &why));
+                       vx_code_name(vx_status_code(st)), plain(text));
+    }
     vx_free(text);
     return st.fault ? 1 : 0;
 }

@@ -2,10 +2,12 @@
 #include "clients/cli/cloud.h"
 
 #include "clients/c/error.h"
+#include "clients/c/infer_wire.h"
 #include "clients/c/memory.h"
 #include "clients/cli/convert.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A hash table from voxels to rows: open addressing, at most half full. */
@@ -49,21 +51,23 @@ static int64_t index_find_or_add(struct index *index, const int32_t *coords,
     }
 }
 
-static enum voxel_code point_to_voxel(const struct points *points, int64_t i, double size,
-                                      int32_t key[4], struct voxel_error *error)
+static enum voxel_code point_to_voxel(const struct points *points, int64_t i,
+                                      const double size[3], int32_t key[4],
+                                      struct voxel_error *error)
 {
     key[0] = points->sample ? points->sample[i] : 0;
     for (int k = 0; k < 3; k++) {
         double p = points->xyz[3 * i + k];
         /* On a grid of 1 integers are voxels already; the nudge would change nothing. */
-        double v = points->whole && size == 1.0 ? p : floor(p / size + CLOUD_NUDGE);
+        const bool whole = points->whole && size[k] == 1.0;
+        double v = whole ? p : floor(p / size[k] + CLOUD_NUDGE);
         if (!(v >= -2147483648.0 && v <= 2147483647.0))
             return voxel_error_set(
                 error, VOXEL_INVALID_ARGUMENT,
                 "point %lld: column %d (%c of a .ply) gives voxel %g, which does not fit "
                 "32 bits%s",
                 (long long)i, k + (points->sample ? 1 : 0), 'x' + k, v,
-                points->whole && size == 1.0 ? "" : ": use a larger voxel size");
+                whole ? "" : ": use a larger voxel size");
         key[k + 1] = (int32_t)v;
     }
     return VOXEL_OK;
@@ -99,7 +103,8 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
                                     struct voxel_error *error)
 {
     int32_t channels = cloud->channels;
-    double step = cloud->whole ? 1.0 : cloud->size;
+    static const double one[3] = {1, 1, 1};
+    const double *step = cloud->whole ? one : cloud->size;
     for (int64_t i = 0; i < points->count; i++) {
         if (!is_placed(&points->xyz[3 * i])) {
             cloud->dropped++;
@@ -136,13 +141,15 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
                            struct voxel_error *error)
 {
     memset(cloud, 0, sizeof *cloud);
-    cloud->size = size > 0 ? size : points->voxel_size;
     cloud->whole = points->whole && size <= 0;
-    if (cloud->whole && !(cloud->size > 0)) cloud->size = 1.0;
+    for (int k = 0; k < 3; k++) {
+        cloud->size[k] = size > 0 ? size : points->voxel_size[k];
+        if (cloud->whole && !(cloud->size[k] > 0)) cloud->size[k] = 1.0;
+    }
     cloud->scaled = points->scaled;
     memcpy(cloud->offers, points->offers, sizeof cloud->offers);
     memcpy(cloud->unused, points->unused, sizeof cloud->unused);
-    if (!(cloud->size > 0))
+    if (!(cloud->size[0] > 0))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
             "the positions are floats: set the size of a voxel in their unit with "
@@ -227,7 +234,7 @@ enum voxel_code cloud_make_shell(int64_t count, struct cloud *cloud,
     while (shell_fill(r, cloud, 0) < count) r++;
     shell_fill(r, cloud, count);
     cloud->count = count;
-    cloud->size = 1.0;
+    for (int k = 0; k < 3; k++) cloud->size[k] = 1.0;
     cloud->whole = true;
     return VOXEL_OK;
 }
@@ -237,4 +244,22 @@ void cloud_fini(struct cloud *cloud)
     voxel_memory_give(cloud->coords);
     voxel_memory_give(cloud->feats);
     memset(cloud, 0, sizeof *cloud);
+}
+
+bool cloud_has_cubes(const struct cloud *cloud)
+{
+    double stride[3] = {1, 1, 1};
+    if (cloud->stride && !voxel_stride_read(cloud->stride, stride)) return false;
+    return cloud->size[0] == cloud->size[1] && cloud->size[1] == cloud->size[2] &&
+           stride[0] == stride[1] && stride[1] == stride[2];
+}
+
+const char *cloud_size_text(const struct cloud *cloud, char text[CLOUD_SIZE_BYTES])
+{
+    const double *size = cloud->size;
+    if (cloud_has_cubes(cloud))
+        snprintf(text, CLOUD_SIZE_BYTES, "%.9g", size[0]);
+    else
+        snprintf(text, CLOUD_SIZE_BYTES, "%.9g %.9g %.9g", size[0], size[1], size[2]);
+    return text;
 }

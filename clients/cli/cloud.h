@@ -7,6 +7,9 @@
  *   if (cloud_make(&points, size, &cloud, &error)) ...
  *   cloud_fini(&cloud);
  *
+ * A voxel is as large as its set has it, along each axis: its lower corner is its
+ * coordinates times `size`, whatever its stride.  So is it in every file that is written.
+ *
  * A point lies in voxel floor(p / size + CLOUD_NUDGE).  The nudge is for scans whose
  * points are the corners of voxels: a file of floats holds the corner 17 * size as
  * 16.9999 sizes, and it must become voxel 17.
@@ -33,12 +36,11 @@ struct cloud {
     int32_t *coords;  /* [count, 4]: the sample, then three axes */
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
-    double size; /* of a voxel, in the file's units; 1 if integers come without one */
-    bool whole;  /* the coordinates are the file's integers, unchanged */
-    /* Of the voxels of another set than the request's (sparse.h): its stride, which is in
-     * `size` if it is one for all axes, else in `step`.  NULL and zeros = none. */
+    double size[3]; /* of a voxel, in the file's units; 1 if integers come without one */
+    bool whole;     /* the coordinates are the file's integers, unchanged */
+    /* Of the voxels of another set than the request's (sparse.h): how many voxels of the
+     * request one is, "2x2x2".  `size` has it already.  NULL = they are the request's. */
     const char *stride;
-    double step[3];
     int64_t merged;  /* points that fell into the voxel of an earlier point */
     int64_t dropped; /* points without a position: NaN or infinite */
     /* As in struct points. */
@@ -46,12 +48,18 @@ struct cloud {
     char offers[OFFERS_BYTES], unused[OFFERS_BYTES];
 };
 
-/* `size` 0 = the voxel_size of the points; integer coordinates then stay unchanged. */
+/* `size` 0 = the voxel_size of the points, else that along every axis; integer coordinates then stay unchanged. */
 enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
                            struct voxel_error *error);
 /* A synthetic closed surface of exactly `count` voxels, the same for the same count. */
 enum voxel_code cloud_make_shell(int64_t count, struct cloud *cloud,
                                  struct voxel_error *error);
 void cloud_fini(struct cloud *cloud);
+/* Whether the size is one number: the same along each axis, and not by a stride that
+ * differs, which readers must see. */
+bool cloud_has_cubes(const struct cloud *cloud);
+/* Writes "0.1", or "0.2 0.1 0.4". */
+#define CLOUD_SIZE_BYTES 64
+const char *cloud_size_text(const struct cloud *cloud, char text[CLOUD_SIZE_BYTES]);
 
 #endif

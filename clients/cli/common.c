@@ -4,6 +4,7 @@
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/plain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -36,9 +37,10 @@ const struct voxel_tls *cli_tls_of(const struct cli_tls *tls)
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error)
 {
+    char text[PLAIN_BYTES];
     cli_progress(NULL);
     fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
-            error->text);
+            plain_text(error->text, text));
     if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "http1.x server"))
         fprintf(stderr,
                 "The server at %s speaks HTTP/1, as voxeld's status page does. gRPC has "
@@ -58,8 +60,9 @@ int cli_say_error(const char *command, const char *server,
 
 int cli_say_input(const char *command, const struct voxel_error *error)
 {
+    char text[PLAIN_BYTES];
     cli_progress(NULL);
-    fprintf(stderr, "voxel %s: %s\n", command, error->text);
+    fprintf(stderr, "voxel %s: %s\n", command, plain_text(error->text, text));
     return CLI_USAGE;
 }
 

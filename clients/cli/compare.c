@@ -146,6 +146,7 @@ static void measure(const struct pair *pair, struct comparison *found)
             double size = isfinite(left[c]) ? fabs((double)left[c]) : 0;
             if (size > found->largest) found->largest = size;
             squares += size * size;
+            found->finite += isfinite(left[c]) && isfinite(right[c]);
             errors += apart * apart;
             if (apart <= found->worst) continue;
             found->worst = apart;
@@ -154,6 +155,7 @@ static void measure(const struct pair *pair, struct comparison *found)
             found->column = c;
         }
     }
+    found->blank = found->rows && columns && !found->finite;
     found->relative = over(found->worst, found->largest);
     found->nmse = over(errors, squares);
 }
@@ -241,5 +243,6 @@ enum voxel_code compare_tensors(const struct compare_tensor *a,
 
 bool compare_within(const struct comparison *found, double bound)
 {
-    return !found->shapes && !found->only_a && !found->only_b && found->relative <= bound;
+    return !found->shapes && !found->blank && !found->only_a && !found->only_b &&
+           found->relative <= bound;
 }

@@ -6,7 +6,8 @@
  *
  * Rows are matched by their voxels, in whatever order they are; a dense tensor is compared
  * number by number.  Two numbers that are not finite are equal if both are NaN, or the
- * same infinity; else they differ by infinity.  Labels are compared by how many differ.
+ * same infinity; else they differ by infinity.  A tensor in which no number is finite in
+ * both says nothing, and is not within any bound.  Labels are compared by how many differ.
  *
  * Owner    the caller; tensors are borrowed.
  * Thread   any; pure.
@@ -38,6 +39,8 @@ struct comparison {
     bool shapes;            /* they have other channels or sizes: nothing was compared */
     bool labels;            /* the numbers are labels */
     int64_t rows;           /* compared */
+    int64_t finite;         /* numbers that are finite in A and in B; 0 of labels */
+    bool blank;             /* there are numbers, and none is finite in both */
     int64_t only_a, only_b; /* voxels that the other has not */
     double largest;         /* of the finite numbers of A */
     double worst;           /* difference */
@@ -54,7 +57,8 @@ struct comparison {
 enum voxel_code compare_tensors(const struct compare_tensor *a,
                                 const struct compare_tensor *b, float *errors,
                                 struct comparison *found, struct voxel_error *error);
-/* No voxel is missing, the shapes are the same, and the relative error is within. */
+/* No voxel is missing, the shapes are the same, some number is finite, and the relative
+ * error is within. */
 bool compare_within(const struct comparison *found, double bound);
 /* "equal", "< 1e-9", "< 1e-8", ... ">= 1", "infinite".  Static. */
 const char *compare_decade_name(int decade);

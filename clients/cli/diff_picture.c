@@ -120,7 +120,7 @@ enum voxel_code diff_picture_draw(const struct diff_picture *picture,
 {
     struct recorded_tensor a;
     struct recorded_tensor b = {0};
-    struct scene scene = {.cloud = {.size = 1, .whole = true}};
+    struct scene scene = {.cloud = {.size = {1, 1, 1}, .whole = true}};
     struct comparison found;
     float *errors = NULL;
     enum voxel_code code = recording_read(table->a, row->a, &a, error);

@@ -111,6 +111,7 @@ static void print_row(const struct diff_row *row, int width)
     if (found->only_a || found->only_b)
         printf("  (voxels: %" PRId64 " only in A, %" PRId64 " only in B)", found->only_a,
                found->only_b);
+    if (found->blank) printf("  no number is finite in both");
     printf("\n");
 }
 
@@ -171,6 +172,8 @@ static void print_end(const struct diff_table *table)
     else if (found->only_a || found->only_b)
         printf("%" PRId64 " of its voxels are only in A, %" PRId64 " only in B\n",
                found->only_a, found->only_b);
+    else if (found->blank)
+        printf("no number is finite in both\n");
     else if (found->labels)
         printf("%" PRId64 " labels differ, the first at %s\n", found->wrong,
                place_text(first, place));
@@ -233,6 +236,7 @@ static void print_row_json(const struct diff_row *row)
            row->within ? "true" : "false");
     print_list("shape", row->shape, row->rank);
     print_list("shape_b", row->other_shape, row->other_rank);
+    if (!found->labels) printf(",\"finite\":%" PRId64, found->finite);
     print_number("largest", found->largest);
     print_number("worst", found->worst);
     print_number("relative", found->relative);

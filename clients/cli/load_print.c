@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/load.h"
+#include "clients/cli/plain.h"
 
 #include <inttypes.h>
 
@@ -28,9 +29,10 @@ void load_print(const struct load_result *result, FILE *to)
         if (result->errors[code])
             fprintf(to, "failed %-20s %" PRId64 "\n",
                     voxel_code_name((enum voxel_code)code), result->errors[code]);
+    char text[PLAIN_BYTES];
     if (result->first_error.code)
         fprintf(to, "the first: %s: %s\n", voxel_code_name(result->first_error.code),
-                result->first_error.text);
+                plain_text(result->first_error.text, text));
     if (result->not_sent)
         fprintf(to, "not sent: %" PRId64 ", since %d requests were under way\n",
                 result->not_sent, LOAD_IN_FLIGHT_MAX);

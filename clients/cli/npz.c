@@ -179,17 +179,45 @@ static enum voxel_code check_scale(const struct feats_asked *asked, const char *
         name);
 }
 
-/* The voxel_size that save.c writes; 0 if there is none.  An array of that name that is
- * not one positive number is ignored. */
-static double read_size(const struct archive *archive)
+/* Reads an array of one number, or of three; returns how many, 0 of any other array. */
+static int read_numbers(const struct archive *archive, const char *name, double three[3])
 {
     uint8_t *content;
     struct npy array;
-    double size = 0;
-    enum voxel_code code = read_array(archive, "voxel_size", &content, &array, NULL);
-    if (!code && content && array.rank == 0) size = npy_cell(&array, 0, 0);
+    int count = 0;
+    if (!read_array(archive, name, &content, &array, NULL) && content) {
+        if (array.rank == 0) count = 1;
+        if (array.rank == 1 && array.shape[0] == 3 && !array.fortran) count = 3;
+        for (int k = 0; k < count; k++) three[k] = npy_cell(&array, 0, k);
+    }
     voxel_memory_give(content);
-    return size > 0 && size < 1e300 ? size : 0;
+    return count;
+}
+
+static bool are_cubes(const double size[3])
+{
+    return size[0] == size[1] && size[1] == size[2];
+}
+
+/* The voxel_size that save.c writes; 0 if there is none.  An array of that name that is
+ * not one positive number, or three, is ignored.  Before its sizes were three, a file with
+ * a stride that differs between axes had the size of other voxels than its own. */
+static enum voxel_code read_size(const struct archive *archive, double size[3],
+                                 struct voxel_error *error)
+{
+    double stride[3], found[3] = {0};
+    int count = read_numbers(archive, "voxel_size", found);
+    for (int k = count; k < 3; k++) found[k] = found[0];
+    for (int k = 0; k < 3; k++)
+        if (!(found[k] > 0 && found[k] < 1e300)) return VOXEL_OK;
+    if (count == 1 && read_numbers(archive, "stride", stride) == 3 && !are_cubes(stride))
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "voxels of the stride %g %g %g are no cubes, and voxel_size is one number: "
+            "expected the three sizes of these voxels",
+            stride[0], stride[1], stride[2]);
+    memcpy(size, found, sizeof found);
+    return VOXEL_OK;
 }
 
 enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *asked,
@@ -217,11 +245,11 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
     if (!code) code = npy_points(&coords, feats_bytes ? &feats : NULL, points, error);
     if (!code && feats_bytes) code = check_scale(asked, name, &feats, error);
     if (!code) code = settle_samples(&archive, asked, &coords, error);
+    /* Only for integers: for other positions it would set the grid, as --voxel does. */
+    if (!code && points->whole) code = read_size(&archive, points->voxel_size, error);
     if (code) points_fini(points);
     memcpy(points->offers, archive.others, sizeof archive.others);
     memcpy(points->unused, archive.unused, sizeof archive.unused);
-    /* Only for integers: for other positions it would set the grid, as --voxel does. */
-    if (points->whole) points->voxel_size = read_size(&archive);
     voxel_memory_give(coords_bytes);
     voxel_memory_give(feats_bytes);
     return code;

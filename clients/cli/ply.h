@@ -45,8 +45,12 @@ struct ply_element {
 
 struct ply {
     bool ascii;
-    bool swapped;      /* big-endian */
-    double voxel_size; /* from a comment; 0 = none */
+    bool swapped; /* big-endian */
+    /* From comments: the size of a voxel along each axis, 0 = none, and whether it was one
+     * number; a stride that differs between axes, "2x1x4", or "". */
+    double voxel_size[3];
+    bool cubes;
+    char stride[PLY_NAME_BYTES];
     int32_t elements_count;
     struct ply_element elements[PLY_ELEMENTS_MAX];
     const uint8_t *at; /* after ply_header the body */

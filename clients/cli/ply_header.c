@@ -2,7 +2,9 @@
 #include "clients/cli/ply.h"
 
 #include "clients/c/error.h"
+#include "clients/c/infer_wire.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,18 +114,64 @@ static enum voxel_code header_format(struct ply *ply, char *save, const char *li
                     "expected ascii, binary_little_endian or binary_big_endian");
 }
 
+/* A size is above 0, and nothing follows the number. */
+static bool read_size(const char *word, double *size)
+{
+    char *end;
+    *size = strtod(word, &end);
+    return end != word && !*end && *size > 0 && *size < 1e300;
+}
+
+static enum voxel_code comment_size(struct ply *ply, char *save, const char *line,
+                                    struct voxel_error *error)
+{
+    double size[3];
+    int count = 0;
+    bool good = true;
+    for (char *word; (word = strtok_r(NULL, " \t", &save)); count++)
+        good = good && count < 3 && read_size(word, &size[count]);
+    if (!good || (count != 1 && count != 3))
+        return bad_line(
+            error, line,
+            "expected 'comment voxel_size SIZE', one number above 0, or three "
+            "for x, y and z");
+    for (int k = count; k < 3; k++) size[k] = size[0];
+    if (ply->voxel_size[0] > 0 && memcmp(ply->voxel_size, size, sizeof size) != 0)
+        return bad_line(error, line, "an earlier comment has another voxel_size");
+    memcpy(ply->voxel_size, size, sizeof size);
+    ply->cubes = count == 1;
+    return VOXEL_OK;
+}
+
+/* A comment of other words is anybody's. */
+static void comment_stride(struct ply *ply, char *save)
+{
+    double stride[3];
+    const char *text = strtok_r(NULL, " \t", &save);
+    if (!text || !voxel_stride_read(text, stride)) return;
+    if (stride[0] == stride[1] && stride[1] == stride[2]) return;
+    snprintf(ply->stride, sizeof ply->stride, "%s", text);
+}
+
 static enum voxel_code header_comment(struct ply *ply, char *save, const char *line,
                                       struct voxel_error *error)
 {
     const char *word = strtok_r(NULL, " \t", &save);
-    const char *number = strtok_r(NULL, " \t", &save);
-    if (!word || !number || strcmp(word, "voxel_size") != 0) return VOXEL_OK;
-    double size = strtod(number, NULL);
-    if (!(size > 0 && size < 1e300)) return VOXEL_OK;
-    if (ply->voxel_size > 0 && ply->voxel_size != size)
-        return bad_line(error, line, "an earlier comment has another voxel_size");
-    ply->voxel_size = size;
+    if (!word) return VOXEL_OK;
+    if (strcmp(word, "voxel_size") == 0) return comment_size(ply, save, line, error);
+    if (strcmp(word, "stride") == 0) comment_stride(ply, save);
     return VOXEL_OK;
+}
+
+/* Before its sizes were three, such a file had the size of other voxels than its own. */
+static enum voxel_code header_end(const struct ply *ply, struct voxel_error *error)
+{
+    if (!*ply->stride || !ply->cubes) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "voxels of 'comment stride %s' are no cubes, and 'comment "
+                           "voxel_size %g' is one number: expected the three sizes of "
+                           "these voxels, 'comment voxel_size X Y Z'",
+                           ply->stride, ply->voxel_size[0]);
 }
 
 enum voxel_code ply_header(struct ply *ply, struct voxel_error *error)
@@ -141,7 +189,7 @@ enum voxel_code ply_header(struct ply *ply, struct voxel_error *error)
         const char *word = strtok_r(copy, " \t", &save);
         if (!word || strcmp(word, "obj_info") == 0) continue;
         if (strcmp(word, "end_header") == 0) {
-            if (format) return VOXEL_OK;
+            if (format) return header_end(ply, error);
             return bad_line(error, line, "there is no format line before it");
         }
         if (strcmp(word, "format") == 0) {

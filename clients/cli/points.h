@@ -53,7 +53,7 @@ struct points {
     int32_t channels;          /* of feats */
     float *feats;              /* [count, channels], or NULL: there are none */
     bool whole;                /* the file's coordinates are integers */
-    double voxel_size;         /* from the file; 0 = it has none */
+    double voxel_size[3];      /* along each axis, from the file; 0 = it has none */
     bool scaled;               /* some feats were divided by 255 */
     char offers[OFFERS_BYTES]; /* what could be feats: "intensity, red"; cut if longer */
     char unused[OFFERS_BYTES]; /* those of them that were not asked for */

@@ -318,6 +318,8 @@ enum voxel_code recording_same_request(const struct recording *a,
     enum voxel_code code = recording_read(a, &a->feats, &left, error);
     if (!code) code = recording_read(b, &b->feats, &right, error);
     if (!code) code = compare_tensors(&left.tensor, &right.tensor, NULL, &found, error);
+    long long channels[2] = {0, 0};
+    if (!code) channels[0] = left.tensor.columns, channels[1] = right.tensor.columns;
     recording_give(&left);
     recording_give(&right);
     if (code) return code;
@@ -328,6 +330,12 @@ enum voxel_code recording_same_request(const struct recording *a,
                                "the first, %lld only in the second; %s",
                                a->path, b->path, (long long)found.only_a,
                                (long long)found.only_b, again);
+    if (found.shapes)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "%s and %s are of other requests: feats have %lld channels "
+            "in the first, %lld in the second; %s",
+            a->path, b->path, channels[0], channels[1], again);
     if (found.relative == 0) return VOXEL_OK;
     return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                            "%s and %s have other feats, by %.3g of the largest; %s",

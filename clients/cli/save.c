@@ -59,9 +59,7 @@ void save_position(const struct cloud *cloud, int64_t row, double xyz[3])
 {
     const int32_t *at = &cloud->coords[4 * row + 1];
     for (int k = 0; k < 3; k++)
-        xyz[k] = cloud->whole ? (double)at[k]
-                              : ((double)at[k] + 0.5) * cloud->size *
-                                    (cloud->step[k] > 0 ? cloud->step[k] : 1);
+        xyz[k] = cloud->whole ? (double)at[k] : ((double)at[k] + 0.5) * cloud->size[k];
 }
 
 static int64_t columns_of(const struct voxel_tensor *output)
@@ -82,8 +80,9 @@ static void write_ply_header(FILE *file, const struct cloud *cloud,
                              const struct voxel_tensor *output)
 {
     int64_t columns = columns_of(output);
-    fprintf(file, "ply\nformat binary_little_endian 1.0\ncomment voxel_size %.9g\n",
-            cloud->size);
+    char size[CLOUD_SIZE_BYTES];
+    fprintf(file, "ply\nformat binary_little_endian 1.0\ncomment voxel_size %s\n",
+            cloud_size_text(cloud, size));
     if (cloud->stride) fprintf(file, "comment stride %s\n", cloud->stride);
     fprintf(file, "element vertex %" PRId64 "\n", cloud->count);
     for (int k = 0; k < 3; k++)
@@ -144,10 +143,13 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
                                 struct voxel_error *error)
 {
     const struct voxel_tensor coords = coords_of(cloud);
+    const bool cubes = cloud_has_cubes(cloud);
     const struct voxel_tensor size = {.name = "voxel_size",
                                       .type = VOXEL_FP64,
-                                      .data = &cloud->size,
-                                      .bytes = sizeof cloud->size};
+                                      .rank = cubes ? 0 : 1,
+                                      .shape = {cubes ? 0 : 3},
+                                      .data = cloud->size,
+                                      .bytes = (cubes ? 1 : 3) * sizeof *cloud->size};
     double steps[3];
     const struct voxel_tensor stride = {.name = "stride",
                                         .type = VOXEL_FP64,
@@ -157,7 +159,7 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
                                         .bytes = sizeof steps};
     const struct voxel_tensor *arrays[] = {&coords, output, NULL, NULL};
     int count = 2;
-    if (!cloud->whole || cloud->size != 1.0) arrays[count++] = &size;
+    if (!cloud->whole || !cubes || cloud->size[0] != 1.0) arrays[count++] = &size;
     if (cloud->stride && voxel_stride_read(cloud->stride, steps))
         arrays[count++] = &stride;
     for (int i = 0; i < count; i++)

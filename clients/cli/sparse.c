@@ -25,10 +25,7 @@ enum voxel_code sparse_cloud(const struct cloud *cloud, const struct voxel_answe
     own->feats = NULL;
     own->stride = output->stride;
     if (stride[0] == 0) return VOXEL_OK; /* one voxel for a whole sample */
-    if (stride[0] == stride[1] && stride[1] == stride[2])
-        own->size *= stride[0];
-    else
-        memcpy(own->step, stride, sizeof stride);
+    for (int k = 0; k < 3; k++) own->size[k] *= stride[k];
     return VOXEL_OK;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/commands.h"
+#include "clients/cli/plain.h"
 #include "clients/cli/token.h"
 
 #include <inttypes.h>
@@ -37,9 +38,21 @@ static int open_client(const char *command, const struct ask *ask,
 static void print_tensors(const char *what, const struct voxel_tensor_info *list,
                           int32_t count)
 {
+    char name[PLAIN_BYTES], shape[PLAIN_BYTES];
     for (int32_t i = 0; i < count; i++)
-        printf("  %-7s %-16s %s\n", what, list[i].name,
-               cli_shape(list[i].type_name, list[i].shape, list[i].rank));
+        printf(
+            "  %-7s %-16s %s\n", what, plain_text(list[i].name, name),
+            plain_text(cli_shape(list[i].type_name, list[i].shape, list[i].rank), shape));
+}
+
+/* "NAME version VERSION STATE: REASON" */
+static void print_index(const struct voxel_model_index *model, const char *state)
+{
+    char name[PLAIN_BYTES], version[PLAIN_BYTES], shown[PLAIN_BYTES], reason[PLAIN_BYTES];
+    printf("%s version %s %s%s%s\n", plain_text(model->name, name),
+           *model->version ? plain_text(model->version, version) : "-",
+           plain_text(state, shown), *model->reason ? ": " : "",
+           plain_text(model->reason, reason));
 }
 
 static int print_model(const char *server, struct voxel_client *client,
@@ -51,8 +64,7 @@ static int print_model(const char *server, struct voxel_client *client,
     for (const char *c = model->version; *c >= '0' && *c <= '9'; c++)
         if (name.version < INT64_MAX / 10 - 9)
             name.version = name.version * 10 + (*c - '0');
-    printf("%s version %s %s%s%s\n", model->name, *model->version ? model->version : "-",
-           model->state, *model->reason ? ": " : "", model->reason);
+    print_index(model, model->state);
     if (strcmp(model->state, "READY") != 0) return CLI_DONE;
     if (voxel_model_info_get(client, &name, &info, &error))
         return cli_say_error("models", server, &error);
@@ -125,8 +137,10 @@ static void print_statistics(const struct voxel_statistics *statistics)
            "failed", "queue ms", "compute ms", "whole ms");
     for (int32_t i = 0; i < statistics->models_count; i++) {
         const struct voxel_model_statistics *m = &statistics->models[i];
-        printf("%-20s %7s %10" PRIu64 " %7" PRIu64 " %10.3f %11.3f %11.3f\n", m->name,
-               m->version, m->inference_count, m->fail.count, mean_ms(&m->queue),
+        char name[PLAIN_BYTES], version[PLAIN_BYTES];
+        printf("%-20s %7s %10" PRIu64 " %7" PRIu64 " %10.3f %11.3f %11.3f\n",
+               plain_text(m->name, name), plain_text(m->version, version),
+               m->inference_count, m->fail.count, mean_ms(&m->queue),
                mean_ms(&m->compute_infer), mean_ms(&m->success));
     }
 }
@@ -147,10 +161,10 @@ static enum voxel_code print_missed(struct voxel_client *client,
         bool up = !strcmp(model->state, "READY");
         bool unasked = !strncmp(model->reason, "unloaded", strlen("unloaded"));
         if ((up && !*model->reason) || unasked) continue;
-        printf("%s version %s is %s%s%s%s\n", model->name,
-               *model->version ? model->version : "-",
-               up ? "ready" : "not ready: ", up ? "" : model->state,
-               *model->reason ? ": " : "", model->reason);
+        char state[64];
+        snprintf(state, sizeof state, "is %s%.40s",
+                 up ? "ready" : "not ready: ", up ? "" : model->state);
+        print_index(model, state);
     }
     voxel_info_free(models);
     return VOXEL_OK;
@@ -167,8 +181,9 @@ static int print_status(const char *server, struct voxel_client *client, double 
     cli_progress(NULL);
     if (voxel_server_info_get(client, &info, &error))
         return cli_say_error("status", server, &error);
-    printf("%s: %s %s, %s\n", server, info->name, info->version,
-           ready ? "ready" : "not ready");
+    char name[PLAIN_BYTES], version[PLAIN_BYTES];
+    printf("%s: %s %s, %s\n", server, plain_text(info->name, name),
+           plain_text(info->version, version), ready ? "ready" : "not ready");
     /* Over gRPC readiness is a bool, which cannot tell what a device lacks. */
     bool says_more = !ready && !strcmp(info->name, "voxeld");
     voxel_info_free(info);

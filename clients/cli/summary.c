@@ -3,6 +3,7 @@
 
 #include "clients/cli/commands.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/plain.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -48,9 +49,10 @@ static void print_parameters(const struct voxel_answer *answer)
     for (int32_t i = 0; i < answer->parameters_count; i++) {
         const struct voxel_parameter *p = &answer->parameters[i];
         if (strcmp(p->name, LAYERS) == 0) continue;
-        printf("%s%s ", i ? ", " : "server: ", p->name);
+        char text[PLAIN_BYTES];
+        printf("%s%s ", i ? ", " : "server: ", plain_text(p->name, text));
         if (p->kind == VOXEL_PARAMETER_STRING)
-            printf("%s", p->text);
+            printf("%s", plain_text(p->text, text));
         else if (p->kind == VOXEL_PARAMETER_DOUBLE)
             printf("%g", p->number);
         else if (p->kind == VOXEL_PARAMETER_BOOL)
@@ -71,7 +73,9 @@ static void print_layers(const struct voxel_answer *answer)
     for (const char *at = layers->text; *at;) {
         const char *end = strstr(at, "; ");
         const int length = end ? (int)(end - at) : (int)strlen(at);
-        printf("layers %.*s\n", length, at);
+        char line[PLAIN_BYTES], text[PLAIN_BYTES];
+        snprintf(line, sizeof line, "%.*s", length, at);
+        printf("layers %s\n", plain_text(line, text));
         at += length + (end ? 2 : 0);
     }
 }
@@ -79,15 +83,18 @@ static void print_layers(const struct voxel_answer *answer)
 void summary_print(const char *file, const struct cloud *cloud,
                    const struct voxel_answer *answer)
 {
-    printf("%s: %" PRId64 " voxels of %g", file, cloud->count, cloud->size);
+    char size[CLOUD_SIZE_BYTES], name[PLAIN_BYTES], version[PLAIN_BYTES];
+    printf("%s: %" PRId64 " voxels of %s", file, cloud->count,
+           cloud_size_text(cloud, size));
     printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
-           answer->model, answer->version, (double)answer->round_trip_ns / 1e6,
-           cli_bytes(answer->sent_bytes), cli_bytes(answer->received_bytes));
+           plain_text(answer->model, name), plain_text(answer->version, version),
+           (double)answer->round_trip_ns / 1e6, cli_bytes(answer->sent_bytes),
+           cli_bytes(answer->received_bytes));
     print_parameters(answer);
     print_layers(answer);
     for (int32_t i = 0; i < answer->outputs_count; i++) {
         const struct voxel_tensor *output = &answer->outputs[i];
-        printf("output %s %s\n", output->name,
+        printf("output %s %s\n", plain_text(output->name, name),
                cli_shape(voxel_type_name(output->type), output->shape, output->rank));
         if (output->type != VOXEL_BYTES && output->rank <= 2) print_channels(output);
     }

@@ -13,7 +13,7 @@
 
 #define ARENA_BYTES (VX_NETWORK_ARENA_BYTES + VX_FUSE_ARENA_BYTES + VX_PLAN_ARENA_BYTES)
 #define PATH_BYTES  4096 /* PATH_MAX of Linux */
-#define NOTES_BYTES 8192 /* room for seven notes with a few names each */
+#define NOTES_BYTES 9216 /* room for eight notes with a few names each */
 
 /* The paths of a model's two files, and their names in error sentences. */
 struct paths {

@@ -2,6 +2,7 @@
 #include "engine/model/notes.h"
 
 #include "engine/base/process/alloc.h"
+#include "engine/network/blocks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +85,8 @@ static vx_status is_all(const struct vx_safetensors *file, const char *name, f32
     return status;
 }
 
-/* A NaN or infinity in a weight spreads into rows of every answer. */
+/* A NaN or infinity in a weight spreads into the rows that use it; that of a running_var
+ * makes finite numbers that are wrong. */
 static vx_status notes_finite(const struct vx_network *network,
                               const struct vx_safetensors *file, struct vx_why *why,
                               struct vx_page *page)
@@ -99,7 +101,7 @@ static vx_status notes_finite(const struct vx_network *network,
                                             &finite));
             if (!finite) note_name(&note, name);
         }
-    note_end(&note, "; every answer has rows that are NaN or infinite");
+    note_end(&note, "; rows of answers may be NaN, infinite or wrong");
     return VX_OK;
 }
 
@@ -157,6 +159,22 @@ static void notes_layouts(const struct vx_network *network, struct vx_page *page
              "; the shape of the weight allows only one, which voxeld check shows");
 }
 
+/* Where there is a shape, vx_blocks_check has refused what is wrong. */
+static void notes_blocks(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {page, "rule \"floor\" without a spatial shape for", 0};
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        i32 input = vx_network_set(network, layer->inputs[0]);
+        if (vx_blocks_are_cut(layer) && !network->sets[input].shape[0])
+            note_name(&note, layer->name);
+    }
+    note_end(&note,
+             "; where the stride does not divide the shape of its input, spconv and "
+             "FlexGEMM make no voxel of the rest: set \"rule\": \"spconv\" and "
+             "\"spatial_shape\" if that happens");
+}
+
 vx_status vx_notes_write(const struct vx_network *network,
                          const struct vx_safetensors *file, struct vx_why *why,
                          struct vx_page *page)
@@ -167,5 +185,6 @@ vx_status vx_notes_write(const struct vx_network *network,
     notes_eps(network, page);
     notes_eps_large(network, page);
     notes_layouts(network, page);
+    notes_blocks(network, page);
     return VX_OK;
 }

@@ -73,9 +73,9 @@ static vx_status settle_of(const struct vx_layer_reader *reader, struct vx_layer
             reader->why, INVALID_ARGUMENT, "unpool needs voxels with one parent each",
             "line %d: \"of\": unpool needs a layer whose kernel is as wide as "
             "its stride, without padding, and \"%.*s\" has kernel %d, stride %d, "
-            "padding %d on axis %d",
+            "padding %d along column %d of coords",
             layer->line, VX_NAME_SHOWN, of->name, of->kernel[axis], of->stride[axis],
-            of->padding[axis], axis);
+            of->padding[axis], axis + 1);
     return VX_OK;
 }
 
@@ -142,13 +142,13 @@ static vx_status settle_points(const struct vx_layer_reader *reader,
         i64 steps = (i64)coarse->down[axis] * fine->up[axis];
         i64 step = (i64)fine->down[axis] * coarse->up[axis];
         bool whole = step && steps && steps % step == 0;
-        VX_ENSURE_WHY(
-            whole && steps / step <= VX_POINT_STRIDE_MAX, reader->why, INVALID_ARGUMENT,
-            "points do not lie in the voxels of a set",
-            "line %d: %s: along axis %d the stride of the voxels, %s, is no multiple, 1 "
-            "to %d, of the stride of the points, %s",
-            layer->line, vx_op_name(layer->op), axis, set_text(network, voxels, to),
-            VX_POINT_STRIDE_MAX, set_text(network, points, from));
+        VX_ENSURE_WHY(whole && steps / step <= VX_POINT_STRIDE_MAX, reader->why,
+                      INVALID_ARGUMENT, "points do not lie in the voxels of a set",
+                      "line %d: %s: along column %d the stride of the voxels, %s, is no "
+                      "multiple, 1 to %d, of the stride of the points, %s",
+                      layer->line, vx_op_name(layer->op), axis + 1,
+                      set_text(network, voxels, to), VX_POINT_STRIDE_MAX,
+                      set_text(network, points, from));
         layer->stride[axis] = (i32)(steps / step);
     }
     layer->set = onto;
@@ -171,11 +171,18 @@ static vx_status spconv_shape(const struct vx_layer_reader *reader,
                       layer->line, set_text(reader->network, layer->set, text));
         VX_ENSURE_WHY(left >= 0, reader->why, INVALID_ARGUMENT,
                       "a kernel is larger than the spatial shape",
-                      "line %d: along axis %d the spatial shape has %d voxels, with "
-                      "padding %lld, and the kernel reaches over %d",
-                      layer->line, axis, from->shape[axis], (long long)left + reach + 1,
-                      reach + 1);
-        shape[axis] = (i32)(left / layer->stride[axis]) + 1;
+                      "line %d: along column %d of coords the spatial shape has %d "
+                      "voxels, with padding %lld, and the kernel reaches over %d",
+                      layer->line, axis + 1, from->shape[axis],
+                      (long long)left + reach + 1, reach + 1);
+        i64 size = left / layer->stride[axis] + 1;
+        VX_ENSURE_WHY(size <= VX_AXIS_MAX + 1, reader->why, INVALID_ARGUMENT,
+                      "the spatial shape of a set exceeds the range of coordinates",
+                      "line %d: along column %d of coords its set has %lld voxels; "
+                      "expected at most %d, the range of coordinates: set a smaller "
+                      "\"padding\" or \"spatial_shape\"",
+                      layer->line, axis + 1, (long long)size, VX_AXIS_MAX + 1);
+        shape[axis] = (i32)size;
     }
     return VX_OK;
 }

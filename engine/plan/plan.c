@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/text/sentence.h"
+#include "engine/network/blocks.h"
 #include "engine/plan/place.h"
 #include "kernels/kernel.h"
 
@@ -334,6 +335,29 @@ vx_status vx_plan_shapes(const struct vx_plan *plan, const i32 own[3], struct vx
                           set->key.padding[axis]);
         }
     return VX_OK;
+}
+
+vx_status vx_plan_check_shape(const struct vx_plan *plan, const i32 own[3],
+                              struct vx_why *why)
+{
+    const struct vx_network *network = plan->graph->network;
+    i32 shapes[VX_SETS_MAX][3];
+    if (!own[0]) return VX_OK; /* the network's has been checked */
+    VX_TRY(vx_plan_shapes(plan, own, why, shapes));
+    for (i32 s = 1; s < plan->sets_count; s++)
+        for (int axis = 0; axis < 3; axis++)
+            VX_ENSURE_WHY(
+                shapes[s][axis] <= VX_AXIS_MAX + 1, why, INVALID_ARGUMENT,
+                "the spatial shape of a set exceeds the range of coordinates",
+                "spatial_shape %dx%dx%d: the set of layer \"%.*s\" has %d voxels along "
+                "column %d of coords; expected at most %d, the range of coordinates",
+                own[0], own[1], own[2], VX_NAME_SHOWN,
+                network->layers[plan->sets[s].layer].name, shapes[s][axis], axis + 1,
+                VX_AXIS_MAX + 1);
+    vx_status status = vx_blocks_check(network, shapes, why);
+    if (status.fault)
+        vx_why_prefix(why, "spatial_shape %dx%dx%d: ", own[0], own[1], own[2]);
+    return status;
 }
 
 vx_status vx_plan_outside(const struct vx_plan *plan, const i32 own[3], i64 row,

@@ -152,6 +152,11 @@ const i32 *vx_plan_shape(const struct vx_plan *plan, const i32 own[3]);
  * INVALID_ARGUMENT if a kernel is larger than what it reads. */
 VX_MUST_USE vx_status vx_plan_shapes(const struct vx_plan *plan, const i32 own[3],
                                      struct vx_why *why, i32 shapes[VX_SETS_MAX][3]);
+/* Fails with INVALID_ARGUMENT if no request may have that spatial shape of its own: a set
+ * would exceed the range of coordinates, or lack voxels of the library's (blocks.h).  A
+ * warm-up may have it, since nobody reads its answer. */
+VX_MUST_USE vx_status vx_plan_check_shape(const struct vx_plan *plan, const i32 own[3],
+                                          struct vx_why *why);
 /* Fails with INVALID_ARGUMENT: this row of the request, at sample x y z, lies outside of
  * its spatial shape.  -1 and NULL: some row. */
 VX_MUST_USE vx_status vx_plan_outside(const struct vx_plan *plan, const i32 own[3],

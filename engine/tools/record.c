@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The CPU reserves address space alone, the fake device takes it. */
@@ -204,7 +205,10 @@ static i32 version_highest(const char *path)
     if (!directory) return 0;
     for (struct dirent *entry; (entry = readdir(directory));) {
         i32 version = version_of(entry->d_name);
-        if (version > highest) highest = version;
+        struct stat file; /* a file of that name is none */
+        bool none =
+            !fstatat(dirfd(directory), entry->d_name, &file, 0) && !S_ISDIR(file.st_mode);
+        if (version > highest && !none) highest = version;
     }
     closedir(directory);
     return highest;
@@ -318,6 +322,25 @@ static vx_status record_all(struct tool *tool, struct vx_why *why)
     return VX_OK;
 }
 
+/* What is read must not be written over: the model's files and the example. */
+static vx_status check_out(const struct tool *tool, struct vx_why *why)
+{
+    char network[VX_RECORD_PATH_BYTES + 32], weights[PATH_MAX + 32],
+        data[VX_RECORD_PATH_BYTES + VX_NAME_BYTES];
+    const char *const read[] = {network, weights, data, tool->flags.example};
+    struct stat out, other;
+    snprintf(network, sizeof network, "%s/network.json", tool->directory);
+    snprintf(weights, sizeof weights, "%s/weights.safetensors", tool->version_path);
+    snprintf(data, sizeof data, "%s/%s", tool->directory, tool->model->network->fp8.data);
+    if (stat(tool->flags.out, &out) || !S_ISREG(out.st_mode)) return VX_OK;
+    for (size_t i = 0; i < VX_COUNT(read); i++)
+        VX_ENSURE_WHY(stat(read[i], &other) || out.st_dev != other.st_dev ||
+                          out.st_ino != other.st_ino,
+                      why, INVALID_ARGUMENT, "a recording would overwrite what it reads",
+                      "-o %.150s is read here and would be overwritten", tool->flags.out);
+    return VX_OK;
+}
+
 static vx_status run(struct tool *tool, struct vx_why *why)
 {
     struct vx_record *record = &tool->record;
@@ -326,6 +349,7 @@ static vx_status run(struct tool *tool, struct vx_why *why)
     VX_TRY(read_example(tool, why));
     record->page = (struct vx_page){vx_alloc(PAGE_BYTES), PAGE_BYTES, 0};
     VX_ENSURE(record->page.text, RESOURCE_EXHAUSTED, "no memory for a network.json");
+    VX_TRY(check_out(tool, why));
     VX_TRY(vx_npz_create(tool->flags.out, why, &record->npz));
     VX_TRY(vx_record_work_make(record, tool->version_path, why));
     VX_TRY(vx_engine_open(&tool->options, why, &record->engine));

@@ -126,8 +126,8 @@ static bool is_floor(const struct vx_layer *layer)
     return layer->op == VX_OP_SPARSE_CONV && layer->rule == VX_SET_FLOOR;
 }
 
-/* True if spconv's set without padding is that of rule floor, except at the upper end of
- * a spatial shape, and its kernel covers the same voxels. */
+/* True if spconv's set without padding is that of rule floor, and its kernel covers the same
+ * voxels.  At the upper end of a spatial shape they may differ: blocks.h. */
 static bool is_block(const struct vx_layer *layer)
 {
     for (int axis = 0; axis < 3; axis++) {

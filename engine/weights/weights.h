@@ -36,7 +36,8 @@ struct vx_node_weights {
 
 struct vx_weights;
 
-/* Checks the tensors of every layer, and decides layouts that are not set (layout.h). */
+/* Checks the tensors of every layer, and decides layouts that are not set (layout.h); then
+ * that each library makes the voxels of its layers (blocks.h). */
 VX_MUST_USE vx_status vx_weights_check(const struct vx_network *network,
                                        const struct vx_safetensors *file,
                                        struct vx_why *why);

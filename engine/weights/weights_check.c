@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/check.h"
 #include "engine/base/text/sentence.h"
+#include "engine/network/blocks.h"
 #include "engine/weights/layout.h"
 #include "engine/weights/weights.h"
 
@@ -152,10 +153,21 @@ static vx_status check_layer(const struct vx_network *network, struct vx_layer *
     return VX_OK;
 }
 
+/* Once the layouts are known. */
+static vx_status check_blocks(const struct vx_network *network, struct vx_why *why)
+{
+    i32 shapes[VX_SETS_MAX][3];
+    for (i32 i = 0; i < network->sets_count; i++)
+        memcpy(shapes[i], network->sets[i].shape, sizeof shapes[i]);
+    vx_status status = vx_blocks_check(network, shapes, why);
+    if (status.fault) vx_why_prefix(why, "%s: ", network->label);
+    return status;
+}
+
 vx_status vx_weights_check(const struct vx_network *network,
                            const struct vx_safetensors *file, struct vx_why *why)
 {
     for (i32 i = 0; i < network->layers_count; i++)
         VX_TRY(check_layer(network, &network->layers[i], file, why));
-    return VX_OK;
+    return check_blocks(network, why);
 }

@@ -20,11 +20,20 @@ static vx_status copy_coords(const struct vx_call_memory *memory, struct vx_why 
                              struct vx_request_tensor *input, const struct vx_place *held)
 {
     const struct vx_slots *slots = memory->slots;
-    VX_ENSURE_WHY(slots->take(slots->context, held->bytes, &input->place), why,
-                  RESOURCE_EXHAUSTED, "no room for the request's tensors",
-                  "no room for %llu bytes of input '%.60s' among the tensors in flight; "
-                  "try again later",
-                  (unsigned long long)held->bytes, input->name);
+    if (!slots->take(slots->context, held->bytes, &input->place)) {
+        const u64 arena = input->place.offset;
+        input->place = (struct vx_place){0};
+        VX_ENSURE_WHY(!arena || vx_slot_bytes(held->bytes) <= arena, why,
+                      RESOURCE_EXHAUSTED, "a tensor needs more than the whole arena",
+                      "input '%.60s' needs %llu bytes, a block of a power of two, and "
+                      "arena_bytes is %llu: send fewer voxels",
+                      input->name, (unsigned long long)vx_slot_bytes(held->bytes),
+                      (unsigned long long)arena);
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "no room for the request's tensors",
+                    "no room for %llu bytes of input '%.60s' among the tensors in "
+                    "flight; try again later",
+                    (unsigned long long)held->bytes, input->name);
+    }
     VX_ENSURE_WHY(vx_regions_read(memory->regions, held,
                                   slots->memory(slots->context, &input->place)),
                   why, FAILED_PRECONDITION, "a region was truncated by its client",

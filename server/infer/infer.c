@@ -170,6 +170,32 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
     return VX_OK;
 }
 
+/* A request that needs more than the whole arena never fits, whatever else ends. */
+static vx_status infer_check_arena(const struct vx_infer *infer,
+                                   const struct vx_call *call, struct vx_why *why)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    const u64 arena = vx_shared_bytes(infer->shared);
+    u64 bytes = 0;
+    for (i32 i = 0; i < call->request.inputs_count; i++)
+        if (call->request.inputs[i].place.kind == VX_PLACE_ARENA)
+            bytes += vx_slot_bytes(call->request.inputs[i].place.bytes);
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        if (infer_wants_slot(call, i) || call->outputs[o].kind == VX_PLACE_ARENA)
+            bytes += vx_slot_bytes(
+                vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes);
+    }
+    VX_ENSURE_WHY(bytes <= arena, why, RESOURCE_EXHAUSTED,
+                  "the request's tensors need more than the whole arena",
+                  "the tensors of this request need %llu bytes, in blocks of powers of "
+                  "two, and arena_bytes is %llu: send fewer voxels, or ask for fewer "
+                  "outputs",
+                  (unsigned long long)bytes, (unsigned long long)arena);
+    return VX_OK;
+}
+
 vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
                                 struct vx_why *why)
 {
@@ -177,6 +203,7 @@ vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     char hint[HINT_BYTES];
+    VX_TRY(infer_check_arena(infer, call, why));
     VX_TRY(infer_check_part(infer, call, why));
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];

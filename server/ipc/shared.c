@@ -36,7 +36,7 @@ static bool shared_take(void *context, size_t bytes, struct vx_place *slot)
     bool taken = vx_buddy_take(shared->buddy, bytes, &offset);
     pthread_mutex_unlock(&shared->lock);
     *slot = taken ? (struct vx_place){offset, bytes, VX_PLACE_ARENA, 0, 0}
-                  : (struct vx_place){0};
+                  : (struct vx_place){.offset = shared->bytes};
     return taken;
 }
 

@@ -62,6 +62,12 @@ i64 vx_repository_version(const char *name)
     return version <= INT32_MAX ? version : 0;
 }
 
+bool vx_repository_is_file(int directory, const char *name)
+{
+    struct stat file;
+    return !fstatat(directory, name, &file, 0) && !S_ISDIR(file.st_mode);
+}
+
 static bool has_file(const char *path, const char *name)
 {
     char whole[PATH_MAX];
@@ -241,6 +247,7 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
     bool any = false;
     for (struct dirent *entry; (entry = readdir(directory));) {
         i64 version = vx_repository_version(entry->d_name);
+        if (version && vx_repository_is_file(dirfd(directory), entry->d_name)) continue;
         any |= version != 0;
         if (version)
             scan_add(listing, path, name, version);
@@ -254,23 +261,43 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
         scan_note_strays(listing, name, &strays);
 }
 
+/* Adds a directory that no answer and no request can name.  It is listed as a name that
+ * they can have, and counts as a model if it has a model's description. */
+static struct vx_why *scan_misnamed(struct vx_repository_listing *listing,
+                                    const char *path, const char *name)
+{
+    char shown[VX_NAME_BYTES];
+    vx_utf8_print(shown, sizeof shown, "%s", name);
+    struct vx_repository_odd *odd = vx_repository_add_odd(listing, shown);
+    odd->model = has_file(path, "network.json");
+    return &odd->why;
+}
+
 static void scan_model(struct vx_repository_listing *listing, const char *root,
                        const char *name)
 {
     char path[PATH_MAX];
     struct stat file;
-    if (strlen(name) >= VX_NAME_BYTES ||
-        snprintf(path, sizeof path, "%s/%s", root, name) >=
-            (int)sizeof path - VX_NAME_BYTES) {
+    const size_t bytes = strlen(name);
+    if (snprintf(path, sizeof path, "%s/%s", root, name) >=
+        (int)sizeof path - VX_NAME_BYTES) {
         vx_why_set(&vx_repository_add_odd(listing, "")->why,
-                   "'%.60s...' is too long for a model's name", name);
+                   "the path of '%.60s' is too long: expected at most %d bytes, without "
+                   "its files",
+                   name, (int)sizeof path - VX_NAME_BYTES - 1);
         return;
     }
     int error = stat(path, &file) ? errno : 0;
     if (!error && !S_ISDIR(file.st_mode)) return; /* a README beside them */
     if (error && lstat(path, &file)) return;      /* it has gone since it was listed */
-    if (!vx_utf8_is(name, strlen(name))) /* no answer and no request can have it */
-        vx_why_set(&vx_repository_add_odd(listing, "")->why,
+    if (bytes >= VX_NAME_BYTES)
+        vx_why_set(
+            scan_misnamed(listing, path, name),
+            "'%.60s...' is too long for a model's name: expected at most %d bytes, "
+            "got %zu",
+            name, VX_NAME_BYTES - 1, bytes);
+    else if (!vx_utf8_is(name, bytes))
+        vx_why_set(scan_misnamed(listing, path, name),
                    "the model directory '%.60s' is ignored: expected a name in UTF-8, "
                    "got other bytes, shown as '?'",
                    name);

@@ -115,6 +115,8 @@ const char *vx_repository_note(const struct vx_repository_listing *listing,
 /* The version that a directory's name stands for: a positive decimal number of 31 bits
  * without leading zeros; 0 = any other name. */
 i64 vx_repository_version(const char *name);
+/* Whether something in a model's directory is there and is no directory: no version. */
+bool vx_repository_is_file(int directory, const char *name);
 
 void vx_repository_scan(const char *path, struct vx_repository_listing *listing);
 

@@ -278,7 +278,7 @@ def test_the_size_of_a_voxel_goes_on(daemon, tmp_path):
 
 def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
     coords, feats = grid
-    for size in (np.full(3, 0.1), np.float64(-1), "5 cm", np.float64(1)):
+    for size in (np.full(2, 0.1), np.array([0.1, 0, 0.1]), np.float64(-1), "5 cm", np.float64(1)):
         np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=size)
         assert voxel(daemon, tmp_path, "a.npz", "-o", "out.npz").returncode == 0
         assert sorted(np.load(tmp_path / "out.npz")) == ["coords", "out"]
@@ -287,6 +287,21 @@ def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
     done = voxel(daemon, tmp_path, "a.npz")
     assert done.returncode == 2
     assert "the positions are floats: set the size of a voxel" in done.stderr
+
+
+def test_a_size_of_three_numbers_is_that_of_each_axis(daemon, grid, tmp_path):
+    coords, feats = grid
+    sizes = np.array([0.2, 0.1, 0.4])
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=sizes)
+    done = voxel(daemon, tmp_path, "a.npz", "-o", "b.npz")
+    assert done.returncode == 0 and "voxels of 0.2 0.1 0.4\n" in done.stdout, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npz")["voxel_size"], sizes)
+    # As files had it before: one number, of other voxels than those of the stride.
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=0.1,
+             stride=np.array([2.0, 1, 4]))
+    done = voxel(daemon, tmp_path, "a.npz", "-o", "b.npz")
+    assert done.returncode == 2
+    assert "voxels of the stride 2 1 4 are no cubes, and voxel_size is one number" in done.stderr
 
 
 def test_python_knows_the_port_of_the_status_page(daemon):

@@ -374,6 +374,20 @@ def run_cli(daemon, *arguments):
                           capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
 
 
+def test_the_command_line_writes_three_sizes_of_voxels_that_are_no_cubes(daemon, client, tmp_path):
+    coords, feats = cloud(9, 300)
+    np.savez(tmp_path / "in.npz", coords=coords, feats=feats, voxel_size=0.5)
+    expected = client.infer("encoder", coords, feats).sparse("last")
+    for ending in ("npz", "ply"):
+        run_cli(daemon, "--model", "encoder", str(tmp_path / "in.npz"), "--output", "last", "-o",
+                str(tmp_path / f"out.{ending}"))
+    with np.load(tmp_path / "out.npz") as got:
+        assert tuple(got["stride"]) == expected.stride == (8, 4, 4)
+        np.testing.assert_array_equal(got["voxel_size"], [4, 2, 2])
+    head = (tmp_path / "out.ply").read_bytes().split(b"element")[0]
+    assert head.endswith(b"comment voxel_size 4 2 2\ncomment stride 8x4x4\n")
+
+
 @pytest.mark.parametrize("output", ["coarse", "fine"])
 def test_the_command_line_writes_and_draws_them(daemon, client, output, tmp_path):
     coords, feats = cloud(9, 300)

@@ -201,13 +201,13 @@ def test_a_name_beyond_ascii_leaves_every_answer_readable(tmp_path):
         daemon.wait_said("MODEL_READY", 2)
         daemon.wait_said("MODEL_FAILED", 2)
         index, counted, pages = answers(daemon)
-        assert set(index) == {"good", "café", hollow, "even", "odd"}
+        assert set(index) == {"good", "café", hollow, "even", "odd", "bad?"}
         assert "éé" in index["even"]["reason"] and "xéé" in index["odd"]["reason"]
         assert "has no version" in index[hollow]["reason"]
         assert "not served" in index["good"]["reason"]
         assert counted == {"good", "café"}
         missed = {m["name"] for m in json.loads(pages["/v2/health/ready"])["not_ready"]}
-        assert missed == {"even", "odd", hollow}
+        assert missed == {"even", "odd", hollow, "bad?"}
         assert 'model="café"' in pages["/metrics"] and "café" in pages["/"]
         assert 'model="bad' not in pages["/metrics"]
         daemon.wait_said("the model directory 'bad?' is ignored: expected a name in UTF-8")
@@ -251,6 +251,29 @@ def test_a_directory_that_is_no_version_is_noted_beside_one_that_serves(tmp_path
         daemon.wait_for("status to note it", noted)
         body = json.loads(daemon.get("/v2/health/ready")[1])
         assert body["ready"] and expected in body["note"]
+
+
+def test_a_folder_that_no_request_can_name_is_not_served_and_said(tmp_path):
+    repository = tmp_path / "repository"
+    ConvModel().write(repository)
+    ConvModel().write(repository, "l" * 200)
+    ConvModel().write(repository, "esc\x1b[31mred")
+    os.rename(os.fsencode(repository / "conv"), os.fsencode(repository) + b"/bad\xff")
+    with Daemon(repository, tmp_path, wait_ready=False) as daemon:
+        daemon.wait_said("MODEL_READY")
+        code, text = status(daemon)
+        assert code == 1
+        assert (f"{'l' * 127} version - is not ready: UNAVAILABLE: '{'l' * 60}...' is too long for "
+                "a model's name: expected at most 127 bytes, got 200\n") in text
+        assert ("bad? version - is not ready: UNAVAILABLE: the model directory 'bad?' is ignored: "
+                "expected a name in UTF-8, got other bytes, shown as '?'\n") in text
+        body = json.loads(daemon.get("/v2/health/ready")[1])
+        assert not body["ready"] and {m["name"] for m in body["not_ready"]} == {"bad?", "l" * 127}
+        # A name may have any character, and none of them is the terminal's.
+        listed = subprocess.run([os.environ["VOXEL"], "models", "--server", daemon.grpc],
+                                capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+        for shown in (text, listed):
+            assert r"esc\x1b[31mred" in shown and "\x1b" not in shown
 
 
 @pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
@@ -377,6 +400,18 @@ def test_a_check_of_one_version_reads_it_whatever_its_number(tmp_path):
     ConvModel().write(tmp_path, "m", 2)
     code, said, text = check_all(tmp_path, "m")
     assert code == 0 and said == ["version 2, the only one"], text
+
+
+def test_a_check_leaves_the_terminal_alone(tmp_path):
+    model = ConvModel()
+    model.network["description"] = "a\x1b[31mb\x9bc\x7f é"
+    model.write(tmp_path, "m")
+    code, _, text = check_all(tmp_path, "m")
+    assert code == 0 and "a?[31mb??c? é" in text
+    model.network["layers"][1]["input"] = "x\x1by"
+    model.write(tmp_path, "m")
+    code, _, text = check_all(tmp_path, "m")
+    assert code == 1 and 'unknown input "x?y"' in text, text
 
 
 def health(address):

@@ -146,10 +146,13 @@ static void pick_window(struct vx_grammar *g, i32 x, enum vx_set_rule rule,
         for (int axis = 0; axis < 3; axis++) window->dilation[axis] = 1;
     }
     for (int axis = 0; axis < 3; axis++) {
-        i32 *padding = &window->padding[axis], k = window->kernel[axis];
+        i32 *padding = &window->padding[axis];
+        const i32 reach = (window->kernel[axis] - 1) * window->dilation[axis];
         if (vx_grammar_chance(g, 20)) *padding = vx_grammar_below(g, 4);
-        while (from->shape[axis] + 2 * *padding <= (k - 1) * window->dilation[axis])
-            ++*padding;
+        while (from->shape[axis] + 2 * *padding <= reach) ++*padding;
+        while ((from->shape[axis] + 2 * *padding - reach - 1) / window->stride[axis] >
+               VX_AXIS_MAX)
+            --*padding; /* its shape would exceed the range of coordinates */
     }
 }
 
@@ -214,8 +217,8 @@ static i32 block_down(struct vx_grammar *g, i32 x, const i32 stride[3])
 i32 vx_grammar_down(struct vx_grammar *g, i32 x)
 {
     struct vx_grammar_window window = plain_window;
-    bool bounded = g->sets[vx_grammar_at(g, x)->set].shape[0] > 0;
-    bool spconv = bounded && vx_grammar_chance(g, 65);
+    const i32 end = g->sets[vx_grammar_at(g, x)->set].shape[0];
+    bool spconv = end && vx_grammar_chance(g, 65);
     enum vx_set_rule rule = spconv ? VX_SET_SPCONV : VX_SET_FLOOR;
     pick_stride(g, x, window.stride);
     if (!spconv && vx_grammar_chance(g, 30)) return block_down(g, x, window.stride);
@@ -223,7 +226,8 @@ i32 vx_grammar_down(struct vx_grammar *g, i32 x)
         memcpy(window.stride, plain_window.stride, sizeof window.stride);
     pick_window(g, x, rule, &window);
     bool itself = all_are(window.kernel, 1) && all_are(window.padding, 0);
-    if (itself && all_are(window.stride, 1)) window.padding[0] = 1; /* the next voxels */
+    if (itself && all_are(window.stride, 1)) /* the next voxels, within the range */
+        *(end + 2 > VX_AXIS_MAX ? &window.kernel[0] : &window.padding[0]) += 1;
     if (vx_grammar_chance(g, 40)) return pool(g, x, rule, &window);
     return sparse_conv(g, x, rule, &window);
 }

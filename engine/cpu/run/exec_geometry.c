@@ -175,7 +175,8 @@ static vx_status job_shape(struct vx_job *job)
     i64 row =
         vx_geometry_outside(job->geometry, vx_plan_shape(job->plan, item->shape), at);
     if (row >= 0) return vx_plan_outside(job->plan, item->shape, row, at, &item->why);
-    return vx_plan_shapes(job->plan, item->shape, &item->why, job->shapes);
+    VX_TRY(vx_plan_shapes(job->plan, item->shape, &item->why, job->shapes));
+    return vx_plan_check_shape(job->plan, item->shape, &item->why);
 }
 
 vx_status vx_job_hold(struct vx_job *job)

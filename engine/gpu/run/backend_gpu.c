@@ -290,7 +290,8 @@ static vx_status warm_run(struct device *device, struct vx_model *model, i64 n,
 {
     i32 *coords;
     VX_TRY(vx_warm_coords_open(n, why, &coords));
-    struct vx_item item = {.coords = coords, .coords_columns = 4, .voxels = n};
+    struct vx_item item = {
+        .coords = coords, .coords_columns = 4, .voxels = n, .warms = true};
     vx_warm_shape(model->plan->sets[0].shape, n, item.shape);
     vx_gpu_batches_run(&device->batches, model, &item);
     vx_warm_coords_close(&coords, n);

@@ -32,7 +32,9 @@ static vx_status item_check(const struct vx_gpu_room *room, const struct vx_mode
     i32 shapes[VX_SETS_MAX][3];
     if (item->voxels > model->signature.voxels_max)
         return too_large(room, model, item->voxels, &item->why);
-    return vx_plan_shapes(model->plan, item->shape, &item->why, shapes);
+    VX_TRY(vx_plan_shapes(model->plan, item->shape, &item->why, shapes));
+    return item->warms ? VX_OK
+                       : vx_plan_check_shape(model->plan, item->shape, &item->why);
 }
 
 /* With stages, also the descriptions of the sets by logits of any stage must fit. */

@@ -49,6 +49,24 @@ START_TEST(equal_numbers_are_within_any_bound)
 }
 END_TEST
 
+/* NaN everywhere is no proof, though NaN equals NaN; one number is one. */
+START_TEST(numbers_that_are_never_finite_are_within_no_bound)
+{
+    const float left[2][2] = {{NAN, INFINITY}, {NAN, 1}};
+    for (int i = 0; i < 2; i++) {
+        const struct compare_tensor a = on_voxels(four[0], left[i], 2, 1);
+        const struct comparison found = compare(&a, &a, NULL);
+        ck_assert_int_eq(found.finite, i);
+        ck_assert_int_eq(found.blank, !i);
+        ck_assert_int_eq(compare_within(&found, 1e9), i);
+        ck_assert_double_eq(found.relative, 0);
+    }
+    const struct compare_tensor none = on_voxels(four[0], left[0], 0, 1);
+    const struct comparison found = compare(&none, &none, NULL);
+    ck_assert(!found.blank && compare_within(&found, 0));
+}
+END_TEST
+
 START_TEST(the_worst_element_has_its_place_and_its_share)
 {
     const float left[8] = {1, -2, 3, 0, 0, 0, 7, -8};
@@ -254,6 +272,7 @@ static Suite *compare_suite(void)
     Suite *suite = suite_create("client_compare");
     TCase *tcase = tcase_create("compare");
     tcase_add_test(tcase, equal_numbers_are_within_any_bound);
+    tcase_add_test(tcase, numbers_that_are_never_finite_are_within_no_bound);
     tcase_add_test(tcase, the_worst_element_has_its_place_and_its_share);
     tcase_add_test(tcase, rows_are_matched_by_their_voxels);
     tcase_add_test(tcase, missing_voxels_are_counted_and_never_within);

@@ -50,7 +50,7 @@ START_TEST(ascii_with_lists_around)
     enum voxel_code code = read_exact(ascii, sizeof ascii - 1, &points, &error);
     ck_assert_msg(code == VOXEL_OK, "%s", error.text);
     ck_assert_int_eq(points.count, 2);
-    ck_assert(points.voxel_size == 0.25);
+    for (int k = 0; k < 3; k++) ck_assert(points.voxel_size[k] == 0.25);
     ck_assert(!points.whole);
     const double expected[6] = {1.5, -2.25, 12, -1, 100, -7};
     for (int i = 0; i < 6; i++) ck_assert(points.xyz[i] == expected[i]);
@@ -140,6 +140,25 @@ static const struct {
      "has a property of that name already"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 0.1\ncomment voxel_size 0.2\n",
      "header line 'comment voxel_size 0.2': an earlier comment has another voxel_size"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 0.5m\n",
+     "header line 'comment voxel_size 0.5m': expected 'comment voxel_size SIZE', one "
+     "number above 0, or three for x, y and z"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 5 cm\n",
+     "'comment voxel_size 5 cm': exp"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 0,5\n", "'comment voxel_size 0,5': exp"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size -0.5\n", "voxel_size -0.5': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 0\n", "voxel_size 0': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size inf\n", "voxel_size inf': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size\n", "voxel_size': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 1 2\n", "voxel_size 1 2': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 1 2 0\n", "voxel_size 1 2 0': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 1 2 3 4\n", "size 1 2 3 4': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 1\ncomment voxel_size 1 2 1\n",
+     "header line 'comment voxel_size 1 2 1': an earlier comment has another voxel_size"},
+    {"ply\nformat ascii 1.0\ncomment stride 2x1x4\ncomment voxel_size 0.1\nelement "
+     "vertex 0\n" XYZ "end_header\n",
+     "voxels of 'comment stride 2x1x4' are no cubes, and 'comment voxel_size 0.1' is one "
+     "number: expected the three sizes of these voxels, 'comment voxel_size X Y Z'"},
     {"ply\nelement vertex 1\n" XYZ "end_header\n1 2 3\n", "no format line"},
     {"ply\nformat ascii 1.0\nend_header\n", "no element vertex"},
     {"ply\nformat ascii 1.0\nelement vertex\nend_header\n",
@@ -184,6 +203,33 @@ START_TEST(damage)
         read_exact(bad[_i].file, strlen(bad[_i].file), &points, &error);
     ck_assert_int_eq(code, VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, bad[_i].expected), "%s", error.text);
+}
+END_TEST
+
+/* Comments that are of no size, or agree with it. */
+static const struct {
+    const char *comments;
+    double size[3];
+} sizes[] = {
+    {"comment voxel_size 0.2 0.1 0.4\ncomment stride 2x1x4\n", {0.2, 0.1, 0.4}},
+    {"comment stride 2x2x2\ncomment voxel_size 0.2\n", {0.2, 0.2, 0.2}},
+    {"comment stride of the sensor\ncomment voxel_size  3e-1 \n", {0.3, 0.3, 0.3}},
+    {"comment stride 2x1x4\ncomment voxel_sizes 5\ncomment\n", {0, 0, 0}},
+    {"comment voxel_size 2\ncomment voxel_size 2 2 2\n", {2, 2, 2}},
+};
+
+START_TEST(sizes_of_voxels)
+{
+    char file[512];
+    struct points points;
+    struct voxel_error error;
+    snprintf(file, sizeof file,
+             "ply\nformat ascii 1.0\n%selement vertex 1\n" XYZ "end_header\n1 2 3\n",
+             sizes[_i].comments);
+    enum voxel_code code = read_exact(file, strlen(file), &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    for (int k = 0; k < 3; k++) ck_assert(points.voxel_size[k] == sizes[_i].size[k]);
+    points_fini(&points);
 }
 END_TEST
 
@@ -327,6 +373,7 @@ int main(void)
                         sizeof no_properties / sizeof *no_properties);
     tcase_add_test(tcase, changed_bytes_never_read_outside);
     tcase_add_loop_test(tcase, damage, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(tcase, sizes_of_voxels, 0, sizeof sizes / sizeof *sizes);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -207,6 +207,32 @@ START_TEST(damaged_files)
 }
 END_TEST
 
+/* Feats of another model: 3 voxels of 1 channel. */
+START_TEST(a_request_of_other_channels_is_said_with_both)
+{
+    static struct rig_zip zips[2];
+    struct recording runs[2];
+    struct voxel_error error;
+    for (int i = 0; i < 2; i++) {
+        struct rig_file one = {.size = 0};
+        struct rig_file two = {.size = 0};
+        rig_npy(&one, 1, RIG_HEADER("<i4", "(3, 4)"));
+        rig_put(&one, coords, sizeof coords);
+        rig_zip_add(&zips[i], "coords.npy", &one, false);
+        rig_npy(&two, 1, i ? RIG_HEADER("<f4", "(3, 1)") : RIG_HEADER("<f4", "(3, 2)"));
+        rig_put(&two, feats, sizeof feats / (i ? 2 : 1));
+        rig_zip_add(&zips[i], "feats.npy", &two, true);
+        open_good(&zips[i], &runs[i]);
+    }
+    ck_assert_int_eq(recording_same_request(&runs[0], &runs[1], &error),
+                     VOXEL_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(error.text,
+                                 "are of other requests: feats have 2 channels "
+                                 "in the first, 1 in the second; record"));
+    for (int i = 0; i < 2; i++) recording_close(&runs[i]);
+}
+END_TEST
+
 static void open_request(struct rig_zip *zip, const int32_t (*at)[4],
                          const float (*cells)[2], struct recording *recording)
 {
@@ -264,6 +290,7 @@ static Suite *recording_suite(void)
     tcase_add_loop_test(tcase, what_does_not_fit_is_refused, 0, 6);
     tcase_add_test(tcase, damaged_files);
     tcase_add_test(tcase, two_runs_have_one_request_in_any_order);
+    tcase_add_test(tcase, a_request_of_other_channels_is_said_with_both);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/save.h"
+#include "clients/cli/sparse.h"
 
 #include <check.h>
 #include <signal.h>
@@ -28,7 +29,7 @@ START_TEST(saved_files_read_back)
         for (int k = 0; k < 3; k++) coords[i][k + 1] = four_points[i][k];
         for (int k = 0; k < 3; k++) cell[i][k] = (float)(i * 3 + k);
     }
-    struct cloud cloud = {.count = 4, .coords = &coords[0][0], .size = 0.1};
+    struct cloud cloud = {.count = 4, .coords = &coords[0][0], .size = {0.1, 0.1, 0.1}};
     struct voxel_tensor output = voxel_tensor_make("normals", VOXEL_FP32, 4, 3, cell);
     struct points points;
     struct cloud again;
@@ -40,7 +41,7 @@ START_TEST(saved_files_read_back)
     close(mkstemps(npy, 4));
     ck_assert_int_eq(save_output(ply, &cloud, &output, &beside, &error), VOXEL_OK);
     ck_assert_int_eq(points_read_file(ply, &none, &points, &error), VOXEL_OK);
-    ck_assert(points.voxel_size == 0.1);
+    for (int k = 0; k < 3; k++) ck_assert(points.voxel_size[k] == 0.1);
     ck_assert_int_eq(cloud_make(&points, 0, &again, &error), VOXEL_OK);
     ck_assert_int_eq(again.count, 4);
     ck_assert_mem_eq(again.coords, coords, sizeof coords);
@@ -69,6 +70,86 @@ START_TEST(saved_files_read_back)
                      VOXEL_NOT_FOUND);
     ck_assert_int_eq(points_read_file("scan.txt", &none, &points, &error),
                      VOXEL_INVALID_ARGUMENT);
+}
+END_TEST
+
+/* The size along each axis is that of the voxels in the file, whatever their stride: read
+ * again, they are the same voxels, and their lower corners are coords times voxel_size. */
+static const struct {
+    const char *stride;
+    double size[3]; /* of 0.1 in the request */
+    const char *comment;
+} strides[] = {
+    {"2x2x2", {0.2, 0.2, 0.2}, "comment voxel_size 0.2\ncomment stride 2x2x2\n"},
+    {"2x1x4", {0.2, 0.1, 0.4}, "comment voxel_size 0.2 0.1 0.4\ncomment stride 2x1x4\n"},
+    {"1x1/2x1/2",
+     {0.1, 0.05, 0.05},
+     "comment voxel_size 0.1 0.05 0.05\ncomment stride 1x1/2x1/2\n"},
+    {"0x0x0", {0.1, 0.1, 0.1}, "comment voxel_size 0.1\ncomment stride 0x0x0\n"},
+};
+
+static void check_read_again(const char *path, const struct cloud *written, bool npz)
+{
+    struct points points;
+    struct cloud again;
+    struct voxel_error error;
+    enum voxel_code code = points_read_file(path, &none, &points, &error);
+    ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    for (int k = 0; k < 3; k++)
+        ck_assert_double_eq_tol(points.voxel_size[k], written->size[k], 1e-9);
+    ck_assert_int_eq(points.whole, npz);
+    ck_assert_int_eq(cloud_make(&points, 0, &again, &error), VOXEL_OK);
+    ck_assert_mem_eq(again.coords, written->coords, (size_t)written->count * 16);
+    cloud_fini(&again);
+    points_fini(&points);
+}
+
+START_TEST(a_size_is_that_of_the_voxels_in_the_file)
+{
+    static const char *const names[] = {"out.ply", "out.npz"};
+    int32_t coords[4][4] = {{0}}, own[2][4] = {{0, 1, 2, 3}, {0, -7, 8, 9}};
+    float cell[2] = {1, 2};
+    char folder[] = "/tmp/test_client_XXXXXX", path[64], head[128] = "";
+    struct cloud cloud = {.count = 4, .coords = &coords[0][0], .size = {0.1, 0.1, 0.1}};
+    struct voxel_tensor outputs[] = {
+        voxel_tensor_make("top", VOXEL_FP32, 2, 1, cell),
+        voxel_tensor_make("top_coords", VOXEL_INT32, 2, 4, own)};
+    const struct voxel_answer answer = {.outputs = outputs, .outputs_count = 2};
+    struct voxel_error error;
+    struct save_beside beside;
+    struct cloud made;
+    outputs[0].stride = strides[_i].stride;
+    outputs[0].coords = "top_coords";
+    ck_assert_int_eq(sparse_cloud(&cloud, &answer, &outputs[0], &made, &error), VOXEL_OK);
+    for (int k = 0; k < 3; k++)
+        ck_assert_double_eq_tol(made.size[k], strides[_i].size[k], 1e-12);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    for (int n = 0; n < 2; n++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[n]);
+        ck_assert_int_eq(save_output(path, &made, outputs, &beside, &error), VOXEL_OK);
+        check_read_again(path, &made, n == 1);
+        if (n == 0) {
+            FILE *file = fopen(path, "rb");
+            ck_assert_uint_gt(fread(head, 1, sizeof head - 1, file), 0);
+            fclose(file);
+            ck_assert_msg(strstr(head, strides[_i].comment), "%s", head);
+        }
+        unlink(path);
+    }
+    rmdir(folder);
+}
+END_TEST
+
+/* One number would say that they are cubes of the request's grid, as files had it before. */
+START_TEST(sizes_that_a_stride_makes_equal_are_three_numbers)
+{
+    int32_t coords[1][4] = {{0, 1, 2, 3}};
+    struct cloud cloud = {
+        .count = 1, .coords = &coords[0][0], .size = {2, 2, 2}, .stride = "2x1x4"};
+    char text[CLOUD_SIZE_BYTES];
+    ck_assert_str_eq(cloud_size_text(&cloud, text), "2 2 2");
+    cloud.stride = "4x4x4";
+    ck_assert_str_eq(cloud_size_text(&cloud, text), "2");
 }
 END_TEST
 
@@ -142,7 +223,8 @@ START_TEST(samples_are_kept_apart)
     float cell[3][2] = {{1, 2}, {3, 4}, {5, 6}};
     static const char *const names[] = {"out.ply", "out.npz", "out.npy"};
     char folder[] = "/tmp/test_client_XXXXXX", path[64];
-    struct cloud cloud = {.count = 3, .coords = &coords[0][0], .size = 1, .whole = true};
+    struct cloud cloud = {
+        .count = 3, .coords = &coords[0][0], .size = {1, 1, 1}, .whole = true};
     struct voxel_tensor output = voxel_tensor_make("logits", VOXEL_FP32, 3, 2, cell);
     struct voxel_error error;
     struct save_beside beside;
@@ -206,7 +288,7 @@ static enum voxel_code save_within(const char *path, rlim_t bytes)
     float cell[300] = {0};
     int32_t coords[400] = {0};
     struct save_beside beside;
-    struct cloud cloud = {.count = 100, .size = 1, .coords = coords};
+    struct cloud cloud = {.count = 100, .size = {1, 1, 1}, .coords = coords};
     struct voxel_tensor output = voxel_tensor_make("normals", VOXEL_FP32, 100, 3, cell);
     struct voxel_error error;
     struct rlimit limit = {bytes, RLIM_INFINITY};
@@ -266,6 +348,9 @@ int main(void)
                         sizeof larges / sizeof *larges);
     tcase_add_test(tcase, a_pipe_is_read_to_its_end);
     tcase_add_test(tcase, saved_files_read_back);
+    tcase_add_loop_test(tcase, a_size_is_that_of_the_voxels_in_the_file, 0,
+                        sizeof strides / sizeof *strides);
+    tcase_add_test(tcase, sizes_that_a_stride_makes_equal_are_three_numbers);
     tcase_add_loop_test(tcase, samples_are_kept_apart, 0, 3);
     tcase_add_test(tcase, an_input_is_not_written_over);
     tcase_add_test(tcase, what_cannot_be_saved_leaves_what_was_there);

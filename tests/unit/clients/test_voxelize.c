@@ -104,7 +104,7 @@ START_TEST(a_size_is_needed_and_bounded)
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "--voxel SIZE (1 if they are voxels already)"), "%s",
                   error.text);
-    points.voxel_size = 0.1;
+    for (int k = 0; k < 3; k++) points.voxel_size[k] = 0.1;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "point 0: column 1 (y of a .ply) gives voxel 1e+31"),
                   "%s", error.text);

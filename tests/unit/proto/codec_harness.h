@@ -51,9 +51,11 @@ struct heap_slots {
     u64 bytes[HEAP_SLOTS_MAX];
     i32 out;
     i32 takes, full_at; /* take number full_at and later ones fail; 0 = none does */
+    u64 arena;          /* bytes that a take which fails says the arena has */
 };
 
-/* One parse: run it, inspect it, end it.  The caller sets full_at of the heap before. */
+/* One parse: run it, inspect it, end it.  The caller sets full_at and arena
+ * of the heap before. */
 struct parse {
     struct heap_slots heap;
     struct vx_request request;

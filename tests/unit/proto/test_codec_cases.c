@@ -350,6 +350,28 @@ START_TEST(a_full_arena_is_said_and_leaves_nothing_taken)
 }
 END_TEST
 
+/* Inputs of 12 and 80 bytes: blocks of 16 and 128. */
+START_TEST(inputs_that_never_fit_are_not_to_be_tried_again)
+{
+    const u64 arenas[] = {143, 144};
+    wire_write(&wire, "1'm' 5{1'a' 2'INT8' 3[12]} 5{1'b' 2'INT32' 3[20]} "
+                      "7'0123456789ab' "
+                      "7'0123456789012345678901234567890123456789"
+                      "0123456789012345678901234567890123456789'");
+    for (size_t i = 0; i < VX_COUNT(arenas); i++) {
+        parse = (struct parse){.heap.full_at = 2, .heap.arena = arenas[i]};
+        parse_flat(&parse, wire.bytes, wire.length);
+        ck_assert_int_eq(vx_status_code(parse.status), EXHAUSTED);
+        ck_assert_str_eq(parse_text(&parse),
+                         i ? "no room for 80 bytes of input 'b' in the memory for "
+                             "tensors in flight; try again later"
+                           : "the inputs of this request need 144 bytes, in blocks of "
+                             "powers of two, and arena_bytes is 143: send fewer voxels");
+        parse_end(&parse);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("codec cases");
@@ -364,6 +386,7 @@ int main(void)
     tcase_add_loop_test(tcase, typed_contents_go_into_slots, 0, VX_COUNT(typed));
     tcase_add_test(tcase, typed_contents_of_64_bits);
     tcase_add_test(tcase, a_full_arena_is_said_and_leaves_nothing_taken);
+    tcase_add_test(tcase, inputs_that_never_fit_are_not_to_be_tried_again);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

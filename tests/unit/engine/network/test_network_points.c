@@ -165,23 +165,23 @@ static const struct {
     {LAYER("y", "voxelize", "feats", ONTO("s")),
      "layer \"y\": line 2: \"onto\": unknown layer \"s\"; known: feats"},
     {DOWN("a", "feats", "2") AND LAYER("y", "voxelize", "a", ONTO("feats")),
-     "layer \"y\": line 2: voxelize: along axis 0 the stride of the voxels, set 0 (the "
+     "layer \"y\": line 2: voxelize: along column 1 the stride of the voxels, set 0 (the "
      "request's), is no multiple, 1 to 4096, of the stride of the points, set 1 (stride "
      "2x2x2, made by layer \"a\")"},
     {DOWN("a", "feats", "2") AND DOWN("b", "feats", "[2,2,3]")
          AND LAYER("y", "voxelize", "a", ONTO("b")),
-     "layer \"y\": line 2: voxelize: along axis 2 the stride of the voxels, set 2 "
+     "layer \"y\": line 2: voxelize: along column 3 the stride of the voxels, set 2 "
      "(stride "
      "2x2x3, made by layer \"b\"), is no multiple, 1 to 4096, of the stride of the "
      "points, set 1 (stride 2x2x2, made by layer \"a\")"},
     {CELLS("a", "feats", "4096") AND CELLS("b", "a", "2")
          AND LAYER("y", "devoxelize", "b", NEAREST),
-     "layer \"y\": line 2: devoxelize: along axis 0 the stride of the voxels, set 2 "
+     "layer \"y\": line 2: devoxelize: along column 1 the stride of the voxels, set 2 "
      "(stride 8192x8192x8192, made by layer \"b\"), is no multiple, 1 to 4096, of the "
      "stride of the points, set 0 (the request's)"},
     {LAYER("u", "upsample", "feats", ",\"stride\":2")
          AND LAYER("y", "devoxelize", "u", TRILINEAR),
-     "layer \"y\": line 2: devoxelize: along axis 0 the stride of the voxels, set 1 "
+     "layer \"y\": line 2: devoxelize: along column 1 the stride of the voxels, set 1 "
      "(stride 1/2x1/2x1/2, made by layer \"u\"), is no multiple, 1 to 4096, of the "
      "stride of the points, set 0 (the request's)"},
     {LAYER("y", "devoxelize", "feats", ""),
@@ -202,12 +202,12 @@ static const struct {
      "unpool"},
     {LAYER("p", "global_pool", "feats", ",\"mode\":\"avg\"")
          AND LAYER("y", "voxelize", "feats", ONTO("p")),
-     "layer \"y\": line 2: voxelize: along axis 0 the stride of the voxels, set 1 "
+     "layer \"y\": line 2: voxelize: along column 1 the stride of the voxels, set 1 "
      "(stride 0x0x0, made by layer \"p\"), is no multiple, 1 to 4096, of the stride of "
      "the points, set 0 (the request's)"},
     {LAYER("p", "global_pool", "feats", ",\"mode\":\"avg\"")
          AND LAYER("y", "voxelize", "p", ONTO("p")),
-     "layer \"y\": line 2: voxelize: along axis 0 the stride of the voxels, set 1 "
+     "layer \"y\": line 2: voxelize: along column 1 the stride of the voxels, set 1 "
      "(stride 0x0x0, made by layer \"p\"), is no multiple, 1 to 4096, of the stride of "
      "the points, set 1 (stride 0x0x0, made by layer \"p\")"},
     {CELLS("a", "feats", "2")

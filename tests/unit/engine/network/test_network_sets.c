@@ -335,8 +335,8 @@ static const struct {
       LAYER("d", "max_pool", "r", ",\"kernel\":[2,4,2],\"stride\":2,\"rule\":\"floor\""),
       LAYER("y", "unpool", "d", ",\"of\":\"d\"")},
      "layer \"y\": line 4: \"of\": unpool needs a layer whose kernel is as wide as "
-     "its stride, without padding, and \"d\" has kernel 4, stride 2, padding 0 on "
-     "axis 1"},
+     "its stride, without padding, and \"d\" has kernel 4, stride 2, padding 0 along "
+     "column 2 of coords"},
     {UNSHAPED,
      {R, D, LAYER("y", "unpool", "d", ",\"of\":\"dd\"")},
      "layer \"y\": line 4: \"of\": unknown layer \"dd\"; the nearest is \"d\""},
@@ -394,10 +394,6 @@ static const struct {
      "layer \"y\": line 2: \"rule\": expected \"spconv\" or \"floor\", got "
      "\"minkowski\""},
     {UNSHAPED,
-     {LAYER("y", "max_pool", "feats", WINDOW ",\"dilation\":[1,1,2]")},
-     "layer \"y\": line 2: \"dilation\": with the rule \"floor\" a pool whose kernel is "
-     "its stride has the voxels of a block; expected 1, got 1x1x2"},
-    {UNSHAPED,
      {LAYER("y", "max_pool", "feats", WINDOW ",\"padding\":1")},
      "layer \"y\": line 2: \"padding\": with the rule \"floor\" it follows from the "
      "kernel; leave it out"},
@@ -408,8 +404,14 @@ static const struct {
     {SHAPED,
      {LAYER("y", "max_pool", "feats",
             ",\"kernel\":[1,1,5],\"dilation\":2,\"stride\":2,\"rule\":\"spconv\"")},
-     "layer \"y\": line 2: along axis 2 the spatial shape has 7 voxels, with "
-     "padding 7, and the kernel reaches over 9"},
+     "layer \"y\": line 2: along column 3 of coords the spatial shape has 7 voxels, "
+     "with padding 7, and the kernel reaches over 9"},
+    {"\"coords\":{\"spatial_shape\":[8,131072,8]},",
+     {LAYER("y", "sparse_conv", "feats",
+            CONV ",\"kernel\":3,\"stride\":1,\"rule\":\"spconv\",\"padding\":2")},
+     "layer \"y\": line 2: along column 2 of coords its set has 131074 voxels; expected "
+     "at most 131072, the range of coordinates: set a smaller \"padding\" or "
+     "\"spatial_shape\""},
     {UNSHAPED,
      {LAYER("a", "downsample", "feats", ",\"stride\":[1,1,64]"),
       LAYER("b", "downsample", "a", ",\"stride\":[1,1,64]"),

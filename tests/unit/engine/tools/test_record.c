@@ -6,11 +6,13 @@
 
 #include "engine/base/process/alloc.h"
 #include "tests/support/engine_rig.h"
+#include "tests/support/model_files.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[VX_TEST_PATH_BYTES];
@@ -299,6 +301,7 @@ static void write_model(const char *json, i64 voxels)
     struct vx_why why = {""};
     struct vx_npz *npz;
     vx_rig_write_model(path_of("model", path), json, 5);
+    vx_test_write_file(path_of("model/7", path), "x", 1); /* a file is no version */
     struct vx_rig_request *request = vx_rig_request(9, voxels, 4, VX_DTYPE_F32);
     struct vx_npz_array coords = array_of("coords", voxels, 4, request->coords);
     struct vx_npz_array feats =
@@ -410,6 +413,29 @@ START_TEST(the_tool_refuses)
 }
 END_TEST
 
+static i64 size_of(const char *path)
+{
+    struct stat file;
+    ck_assert_msg(!stat(path, &file), "%s", path);
+    return file.st_size;
+}
+
+START_TEST(what_is_read_is_not_written_over)
+{
+    static const char *const read[] = {"model/network.json",
+                                       "model/1/weights.safetensors", "e.npz"};
+    char out[VX_TEST_PATH_BYTES + 32], example[VX_TEST_PATH_BYTES + 32],
+        model[VX_TEST_PATH_BYTES + 32];
+    write_model(levels, 150);
+    const char *const words[] = {path_of("model", model),   "--example",
+                                 path_of("e.npz", example), "-o",
+                                 path_of(read[_i], out),    NULL};
+    const i64 before = size_of(out);
+    ck_assert_int_eq(record(words), 1);
+    ck_assert_int_eq(size_of(out), before);
+}
+END_TEST
+
 START_TEST(a_run_that_fails_leaves_no_file)
 {
     char out[VX_TEST_PATH_BYTES + 32], example[VX_TEST_PATH_BYTES + 32],
@@ -457,6 +483,7 @@ static Suite *record_suite(void)
     tcase_add_test(tcase, a_run_has_what_its_outputs_need);
     tcase_add_loop_test(tcase, a_recording_has_every_layer_with_its_voxels, 0, 4);
     tcase_add_loop_test(tcase, the_tool_refuses, 0, 9);
+    tcase_add_loop_test(tcase, what_is_read_is_not_written_over, 0, 3);
     tcase_add_test(tcase, a_run_that_fails_leaves_no_file);
     suite_add_tcase(suite, tcase);
     return suite;

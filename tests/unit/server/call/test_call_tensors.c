@@ -18,6 +18,7 @@
 static struct {
     i32 uses, reads, slots;
     bool broken, full, off;
+    u64 arena; /* bytes that a take which fails says the arena has */
     u8 memory[4096];
     u8 slot_memory[4096];
 } world;
@@ -70,7 +71,10 @@ bool vx_regions_read(struct vx_regions *regions, const struct vx_place *held, vo
 static bool take(void *context, size_t bytes, struct vx_place *slot)
 {
     (void)context;
-    if (world.full) return false;
+    if (world.full) {
+        *slot = (struct vx_place){.offset = world.arena};
+        return false;
+    }
     *slot = (struct vx_place){64, bytes, VX_PLACE_ARENA, 0, 0};
     world.slots++;
     return true;
@@ -249,6 +253,11 @@ static void full(void)
 {
     world.full = true;
 }
+static void too_small(void)
+{
+    world.full = true;
+    world.arena = 100; /* 80 bytes take a block of 128 */
+}
 static void cut(void)
 {
     world.broken = true;
@@ -277,6 +286,9 @@ static const struct {
     {unknown_output, VX_CODE_NOT_FOUND, "Unable to find shared memory region: 'nope'"},
     {outside, VX_CODE_INVALID_ARGUMENT, "not in its region"},
     {full, VX_CODE_RESOURCE_EXHAUSTED, "no room for 80 bytes of input 'coords'"},
+    {too_small, VX_CODE_RESOURCE_EXHAUSTED,
+     "input 'coords' needs 128 bytes, a block of a power of two, and arena_bytes is 100: "
+     "send fewer voxels"},
     {cut, VX_CODE_FAILED_PRECONDITION,
      "its shared memory object was truncated by the client"},
     {named_on_device, VX_CODE_INVALID_ARGUMENT,

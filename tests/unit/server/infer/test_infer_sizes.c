@@ -155,8 +155,12 @@ START_TEST(what_finds_no_room_fails_alone)
 {
     struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 10)};
     const struct rig_run *run = start_two(calls[0], calls[1]);
+    const struct vx_slots *arena = vx_shared_slots(infer->shared);
+    struct vx_place other[2];
+    ck_assert(arena->take(arena->context, 512 << 10, &other[0]));
+    ck_assert(arena->take(arena->context, 256 << 10, &other[1]));
     const u64 before = rig_used();
-    say_sizes(run, 0, 40000); /* 320,000 bytes fit, 640,000 more do not */
+    say_sizes(run, 0, 16000); /* 128,000 bytes fit, 256,000 more do not */
     ck_assert_int_eq(expect_places(run, 0)->refused, 1);
     for (i32 o = 0; o < 4; o++)
         ck_assert_int_eq(expect_places(run, 0)->outputs[o].kind, VX_PLACE_NONE);
@@ -165,9 +169,31 @@ START_TEST(what_finds_no_room_fails_alone)
     ck_assert_int_eq(expect_places(run, 1)->refused, 0);
     end_refused(run, 0);
     struct rig_answer *answer = rig_expect(calls[0], VX_CODE_RESOURCE_EXHAUSTED);
-    ck_assert_msg(strstr(answer->why.text, "no room for 640000 bytes of output "
+    ck_assert_msg(strstr(answer->why.text, "no room for 256000 bytes of output "
                                            "'far_xyz'") != NULL,
                   "%s", answer->why.text);
+    rig_expect(calls[1], VX_CODE_OK);
+    for (i32 i = 0; i < 2; i++) arena->give(arena->context, &other[i]);
+}
+END_TEST
+
+/* 320,000 and 640,000 bytes are blocks of 512 KiB and 1 MiB, and the arena has 1 MiB: no
+ * later time is better. */
+START_TEST(what_never_fits_is_not_to_be_tried_again)
+{
+    struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 10)};
+    const struct rig_run *run = start_two(calls[0], calls[1]);
+    say_sizes(run, 0, 40000);
+    ck_assert_int_eq(expect_places(run, 0)->refused, 1);
+    say_sizes(run, 1, 100);
+    ck_assert_int_eq(expect_places(run, 1)->refused, 0);
+    end_refused(run, 0);
+    struct rig_answer *answer = rig_expect(calls[0], VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(answer->why.text,
+                         "and arena_bytes is 1048576: send fewer voxels, "
+                         "or ask for fewer outputs"),
+                  "%s", answer->why.text);
+    ck_assert_ptr_null(strstr(answer->why.text, "try again"));
     rig_expect(calls[1], VX_CODE_OK);
 }
 END_TEST
@@ -332,6 +358,7 @@ int main(void)
     tcase_add_loop_test(tcase, no_rows_are_an_answer, 0, 2);
     tcase_add_loop_test(tcase, unwanted_outputs_are_not_asked_for, 0, 2);
     tcase_add_test(tcase, what_finds_no_room_fails_alone);
+    tcase_add_test(tcase, what_never_fits_is_not_to_be_tried_again);
     tcase_add_loop_test(tcase, a_region_is_large_enough_or_fails_alone, 0, 2);
     tcase_add_loop_test(tcase, a_client_that_leaves_loses_nothing, 0, 2);
     tcase_add_loop_test(tcase, a_batch_that_runs_again_asks_again, 0, 3);

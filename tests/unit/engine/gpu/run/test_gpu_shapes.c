@@ -179,6 +179,56 @@ START_TEST(a_shape_that_cannot_be_is_refused)
 }
 END_TEST
 
+/* A weight of spconv on blocks of 2, behind a window that adds to the shape: a shape of whole
+ * blocks, of a cut one, and of more voxels than coordinates reach. */
+#define BLOCKS                                                                           \
+    "{\"format\":1,\"inputs\":{\"coords\":{\"name\":\"coords\",\"spatial_"               \
+    "shape\":[9,9,9]},\"feats\":{\"channels\":3}},\"layers\":["                          \
+    "{\"name\":\"a\",\"op\":\"linear\",\"input\":\"feats\",\"channels\":8},"             \
+    "{\"name\":\"w\",\"op\":\"max_pool\",\"input\":\"a\",\"kernel\":2,\"stride\":1,"     \
+    "\"padding\":1,\"rule\":\"spconv\"},"                                                \
+    "{\"name\":\"f\",\"op\":\"sparse_conv\",\"input\":\"w\",\"channels\":8,\"kernel\":"  \
+    "2,\"stride\":2,\"rule\":\"floor\",\"layout\":\"spconv\"}],"                         \
+    "\"outputs\":[{\"layer\":\"a\",\"name\":\"full\"},{\"layer\":\"f\",\"name\":"        \
+    "\"coarse\"}],\"limits\":{\"voxels_max\":400},\"warmup\":[90]}"
+
+static const struct {
+    i32 shape[3];
+    const char *why; /* NULL = served */
+} others[] = {
+    {{11, 9, 13}, NULL},
+    {{11, 10, 13},
+     "spatial_shape 11x10x13: layer \"f\": 11 voxels along column 2 of coords are no "
+     "multiple of its stride, 2: layout \"spconv\" makes no voxel of the rest, rule "
+     "\"floor\" one: set \"rule\": \"spconv\""},
+    {{11, 9, 131072},
+     "spatial_shape 11x9x131072: the set of layer \"w\" has 131073 voxels along column 3 "
+     "of coords; expected at most 131072, the range of coordinates"},
+};
+
+/* Its warm-up has a shape of 10 x 10 x 9, which cuts blocks: nobody reads that answer. */
+START_TEST(a_shape_with_other_voxels_than_the_library_is_refused)
+{
+    struct vx_model *model = load(_i, BLOCKS);
+    struct vx_why why = {{0}};
+    vx_status status =
+        vx_engine_warm(_i == GPU ? vx_gpu_rig_engine : vx_rig_engine, model, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    for (size_t k = 0; k < VX_COUNT(others); k++) {
+        struct request *it = request_open(NETWORKS_OWN, false);
+        memcpy(it->item.shape, others[k].shape, sizeof it->item.shape);
+        run(_i, model, &it, 1);
+        ck_assert_msg(!it->item.status.fault == !others[k].why, "%s", it->item.why.text);
+        if (others[k].why) {
+            ck_assert_int_eq(vx_status_code(it->item.status), VX_CODE_INVALID_ARGUMENT);
+            ck_assert_str_eq(it->item.why.text, others[k].why);
+        }
+        vx_free(it);
+    }
+    unload(_i, &model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_shapes");
@@ -188,6 +238,8 @@ int main(void)
     tcase_add_loop_test(tcase, its_answer_is_that_of_the_network_with_this_shape, 0,
                         DEVICES);
     tcase_add_loop_test(tcase, a_shape_that_cannot_be_is_refused, 0, DEVICES);
+    tcase_add_loop_test(tcase, a_shape_with_other_voxels_than_the_library_is_refused, 0,
+                        DEVICES);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

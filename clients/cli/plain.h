@@ -1,0 +1,24 @@
+/* plain - texts of a server for a terminal: control characters are escaped.
+ *
+ * A name or a reason may have any character.  Written as they are, ESC and its like would
+ * colour, move or clear what a person reads, and a line end would make a line of it that
+ * nobody wrote.
+ *
+ *   char room[PLAIN_BYTES];
+ *   printf("%s\n", plain_text(model->name, room));    ("a\x1b[31m", as nine characters)
+ *
+ * Owner    the caller's room; the result is `text` itself if nothing had to be escaped.
+ * Thread   any; pure.
+ * Limits   a text with control characters is cut to fit and then ends with "...".
+ * Fails    never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef VOXEL_CLIENTS_CLI_PLAIN_H
+#define VOXEL_CLIENTS_CLI_PLAIN_H
+
+#define PLAIN_BYTES 1024
+
+const char *plain_text(const char *text, char room[PLAIN_BYTES]);
+
+#endif
