@@ -92,6 +92,7 @@ def strided():
     keys = {"padding": [2, 0, 4], "dilation": [2, 1, 3], "rule": "spconv"}
     n.add("dilated", "sparse_conv", "feats", 5, w, kernel=3, stride=2, **keys)
     n.add("k2", "sparse_conv", "feats", 5, (5, 2, 2, 2, 4), kernel=2, stride=2, rule="floor")
+    n.layers[-1]["layout"] = "oxyzi"  # spconv makes no voxel of a block that the shape cuts
     n.add("k3", "sparse_conv", "feats", 5, w, kernel=3, stride=2, rule="floor", layout="oxyzi")
     w = (5, 4, 1, 2, 4)
     n.add("k4", "sparse_conv", "feats", 5, w, kernel=[4, 1, 2], stride=2, rule="floor", bias=False)
