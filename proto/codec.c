@@ -274,7 +274,7 @@ static vx_status tensor_refuse(const struct tensor_pass *pass,
                                const struct vx_request_tensor *tensor, u64 bytes,
                                struct vx_why *why)
 {
-    const u64 arena = tensor->place.offset;
+    const u64 arena = pass->slots->bytes;
     u64 all = 0; /* may overflow by shapes whose bytes are not checked yet */
     for (i32 i = 0; i < pass->request->inputs_count; i++) {
         const struct vx_request_tensor *input = &pass->request->inputs[i];
@@ -288,8 +288,7 @@ static vx_status tensor_refuse(const struct tensor_pass *pass,
                   (unsigned long long)all, (unsigned long long)arena);
     VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "no room for the request's tensors",
                 "no room for %llu bytes of input '%.60s' in the memory for tensors in "
-                "flight; try "
-                "again later",
+                "flight; try again later",
                 (unsigned long long)bytes, tensor->name);
 }
 
@@ -298,9 +297,7 @@ static vx_status tensor_take_slot(const struct tensor_pass *pass,
 {
     size_t bytes = (size_t)tensor->elements * vx_wire_type_bytes(tensor->type);
     if (pass->slots->take(pass->slots->context, bytes, &tensor->place)) return VX_OK;
-    vx_status status = tensor_refuse(pass, tensor, bytes, why);
-    tensor->place = (struct vx_place){0};
-    return status;
+    return tensor_refuse(pass, tensor, bytes, why);
 }
 
 /* There is a raw entry for each input that is not in shared memory, in their order. */

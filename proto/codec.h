@@ -41,12 +41,12 @@ struct vx_spans {
 
 /* Where slots come from: the arena, behind a table so that tests can use plain memory. */
 struct vx_slots {
-    /* False when full: slot->offset is then the bytes of the whole arena, or 0, and all
-     * else in it 0.  The memory is not cleared.  A slot is a place in the arena. */
+    /* False when full.  The memory is not cleared.  A slot is a place in the arena. */
     bool (*take)(void *context, size_t bytes, struct vx_place *slot);
     void (*give)(void *context, struct vx_place *slot);
     u8 *(*memory)(void *context, const struct vx_place *slot);
     void *context;
+    u64 bytes; /* of the whole arena; 0 = it has no end */
 };
 
 /* The least that a slot of so many bytes takes of the arena: a power of two. */

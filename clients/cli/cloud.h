@@ -48,7 +48,7 @@ struct cloud {
     char offers[OFFERS_BYTES], unused[OFFERS_BYTES];
 };
 
-/* `size` 0 = the voxel_size of the points, else that along every axis; integer coordinates then stay unchanged. */
+/* `size`: along every axis; 0 = the points' own, and integers stay unchanged. */
 enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
                            struct voxel_error *error);
 /* A synthetic closed surface of exactly `count` voxels, the same for the same count. */

@@ -18,8 +18,7 @@ static vx_status check_layer(const struct vx_layer *layer, const i32 shape[3],
             "a library makes other voxels than rule floor at the end of a shape",
             "layer \"%.*s\": %d voxels along column %d of coords are no multiple of its "
             "stride, %d: layout \"%s\" makes no voxel of the rest, rule \"floor\" one: "
-            "set "
-            "\"rule\": \"spconv\"",
+            "set \"rule\": \"spconv\"",
             VX_NAME_SHOWN, layer->name, shape[axis], axis + 1, layer->stride[axis],
             vx_layout_name(layer->layout));
     return VX_OK;

@@ -21,14 +21,12 @@ static vx_status copy_coords(const struct vx_call_memory *memory, struct vx_why 
 {
     const struct vx_slots *slots = memory->slots;
     if (!slots->take(slots->context, held->bytes, &input->place)) {
-        const u64 arena = input->place.offset;
-        input->place = (struct vx_place){0};
-        VX_ENSURE_WHY(!arena || vx_slot_bytes(held->bytes) <= arena, why,
+        VX_ENSURE_WHY(!slots->bytes || vx_slot_bytes(held->bytes) <= slots->bytes, why,
                       RESOURCE_EXHAUSTED, "a tensor needs more than the whole arena",
                       "input '%.60s' needs %llu bytes, a block of a power of two, and "
                       "arena_bytes is %llu: send fewer voxels",
                       input->name, (unsigned long long)vx_slot_bytes(held->bytes),
-                      (unsigned long long)arena);
+                      (unsigned long long)slots->bytes);
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "no room for the request's tensors",
                     "no room for %llu bytes of input '%.60s' among the tensors in "
                     "flight; try again later",

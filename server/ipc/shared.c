@@ -36,7 +36,7 @@ static bool shared_take(void *context, size_t bytes, struct vx_place *slot)
     bool taken = vx_buddy_take(shared->buddy, bytes, &offset);
     pthread_mutex_unlock(&shared->lock);
     *slot = taken ? (struct vx_place){offset, bytes, VX_PLACE_ARENA, 0, 0}
-                  : (struct vx_place){.offset = shared->bytes};
+                  : (struct vx_place){0};
     return taken;
 }
 
@@ -90,7 +90,7 @@ vx_status vx_shared_open(u64 bytes, struct vx_why *why, struct vx_shared **share
         goto fail;
     }
     VX_TRY_OR(st, fail, shared_map_file(s, why));
-    s->slots = (struct vx_slots){shared_take, shared_give, shared_memory, s};
+    s->slots = (struct vx_slots){shared_take, shared_give, shared_memory, s, s->bytes};
     return VX_OK;
 fail:
     vx_shared_close(shared);

@@ -183,10 +183,7 @@ static bool heap_take(void *context, size_t bytes, struct vx_place *slot)
     *slot = (struct vx_place){.kind = VX_PLACE_ARENA};
     if (!bytes) return true;
     heap->takes++;
-    if (heap->full_at && heap->takes >= heap->full_at) {
-        *slot = (struct vx_place){.offset = heap->arena};
-        return false;
-    }
+    if (heap->full_at && heap->takes >= heap->full_at) return false;
     for (u64 i = 0; i < HEAP_SLOTS_MAX; i++) {
         if (heap->memory[i]) continue;
         heap->memory[i] = malloc(bytes);
@@ -236,8 +233,8 @@ void parse_run(struct parse *parse, const struct vx_spans *spans)
     struct vx_arena scratch;
     parse->heap =
         (struct heap_slots){.full_at = parse->heap.full_at, .arena = parse->heap.arena};
-    parse->heap.slots =
-        (struct vx_slots){heap_take, heap_give, heap_memory, &parse->heap};
+    parse->heap.slots = (struct vx_slots){heap_take, heap_give, heap_memory, &parse->heap,
+                                          parse->heap.arena};
     memset(&parse->why, 0, sizeof parse->why);
     memset(&parse->request, 0xdd, sizeof parse->request);
     vx_arena_init(&scratch, block, block_bytes);

@@ -51,7 +51,7 @@ struct heap_slots {
     u64 bytes[HEAP_SLOTS_MAX];
     i32 out;
     i32 takes, full_at; /* take number full_at and later ones fail; 0 = none does */
-    u64 arena;          /* bytes that a take which fails says the arena has */
+    u64 arena;          /* bytes of all of it; 0 = it has no end */
 };
 
 /* One parse: run it, inspect it, end it.  The caller sets full_at and arena

@@ -18,7 +18,6 @@
 static struct {
     i32 uses, reads, slots;
     bool broken, full, off;
-    u64 arena; /* bytes that a take which fails says the arena has */
     u8 memory[4096];
     u8 slot_memory[4096];
 } world;
@@ -71,10 +70,7 @@ bool vx_regions_read(struct vx_regions *regions, const struct vx_place *held, vo
 static bool take(void *context, size_t bytes, struct vx_place *slot)
 {
     (void)context;
-    if (world.full) {
-        *slot = (struct vx_place){.offset = world.arena};
-        return false;
-    }
+    if (world.full) return false;
     *slot = (struct vx_place){64, bytes, VX_PLACE_ARENA, 0, 0};
     world.slots++;
     return true;
@@ -94,7 +90,7 @@ static u8 *memory(void *context, const struct vx_place *slot)
     return world.slot_memory + slot->offset;
 }
 
-static const struct vx_slots slots = {take, give, memory, NULL};
+static struct vx_slots slots = {take, give, memory, NULL, 0};
 
 /* ------- a request ------- */
 
@@ -121,6 +117,7 @@ static void place(struct vx_request_region *region, const char *name, u64 offset
 static void set_up(const char *name)
 {
     memset(&world, 0, sizeof world);
+    slots.bytes = 0;
     for (size_t i = 0; i < sizeof world.memory; i++) world.memory[i] = (u8)(i * 11 + 3);
     why.text[0] = '\0';
     memset(&call, 0xdd, sizeof call); /* what the parser does not set */
@@ -256,7 +253,7 @@ static void full(void)
 static void too_small(void)
 {
     world.full = true;
-    world.arena = 100; /* 80 bytes take a block of 128 */
+    slots.bytes = 100; /* 80 bytes take a block of 128 */
 }
 static void cut(void)
 {
