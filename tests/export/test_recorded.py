@@ -267,6 +267,7 @@ def test_check_of_several_versions(capsys, made, tmp_path):
     assert "version" not in once
     for version in ("10", "9"):
         shutil.copytree(folder / "1", folder / version)
+    (folder / "11").write_text("a file is no version, as the server has it")
     code, out, _ = run(capsys, "check", folder)
     said = "proven: version 10, which requests get that name no version; not proven (--version N): "
     assert (code, out) == (0, f"{once}{said}1, 9\n")

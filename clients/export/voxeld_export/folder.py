@@ -16,8 +16,12 @@ _NETWORK_KEYS = ("format", "description", "inputs", "layers", "outputs")
 
 
 def versions_of(folder):
-    """The numbers of a model's versions, ascending, as the server reads names."""
-    names = [name for name in os.listdir(folder) if re.fullmatch("[1-9][0-9]*", name)]
+    """The numbers of a model's versions, ascending, as the server finds them: directories."""
+    names = [
+        name
+        for name in os.listdir(folder)
+        if re.fullmatch("[1-9][0-9]*", name) and os.path.isdir(os.path.join(folder, name))
+    ]
     return sorted(number for number in map(int, names) if number <= VERSION_MAX)
 
 
