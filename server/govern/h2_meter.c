@@ -6,7 +6,9 @@
 #include <string.h>
 
 enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, CONTINUATION = 9 };
-enum { END_STREAM = 0x1, PADDED = 0x8 };
+enum { END_STREAM = 0x1, END_HEADERS = 0x4, PADDED = 0x8, PRIORITY = 0x20 };
+
+#define PRIORITY_BYTES 5
 
 void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
                       i32 streams_max, i64 message_bytes_max)
@@ -17,6 +19,7 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
                                   .streams_max = streams_max,
                                   .message_bytes_max = message_bytes_max,
                                   .preface_left = VX_H2_PREFACE_BYTES,
+                                  .buffers = 1,
                                   .stream = -1};
 }
 
@@ -57,11 +60,31 @@ static void stream_open(struct vx_h2_meter *meter, u32 id)
 static void message_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     if (!stream->got) return;
-    meter->held -= stream->got;
+    meter->came -= stream->got;
+    meter->held -= stream->held;
     if (stream->have == VX_H2_PREFIX_BYTES) meter->announced -= stream->length;
     meter->unfinished--;
     stream->got = stream->length = stream->left = 0;
+    stream->held = stream->buffer = stream->here = stream->weight = 0;
     stream->have = 0;
+}
+
+/* A whole message that waits: its buffers, but for one that is counted already. */
+static void message_wait(struct vx_h2_meter *meter, const struct vx_h2_stream *stream)
+{
+    bool counted = stream->buffer == meter->waiting_buffer;
+    meter->waiting++;
+    meter->waiting_came += stream->got;
+    meter->waiting_held += stream->held - (counted ? stream->weight : 0);
+    meter->waiting_buffer = stream->buffer;
+}
+
+static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
+{
+    meter->finished++;
+    if (stream->later) message_wait(meter, stream);
+    stream->later = true;
+    message_end(meter, stream);
 }
 
 static void stream_close(struct vx_h2_meter *meter, i32 at)
@@ -80,33 +103,50 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
 
 /* ------- messages ------- */
 
+/* What the bytes of a message in the current buffer count as.  Without buffers, as
+ * themselves. */
+static u32 weight_of(const struct vx_h2_meter *meter, u32 here, u32 before)
+{
+    bool small = meter->left < VX_H2_PIECE_SMALL;
+    u32 least = before ? before : small ? meter->buffer_bytes : meter->buffer_bytes / 2;
+    return here > least ? here : least;
+}
+
+/* So many more bytes of a message have come. */
+static void message_grow(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
+                         u32 count)
+{
+    if (stream->buffer != meter->buffers) stream->here = stream->weight = 0;
+    stream->buffer = meter->buffers;
+    stream->here += count;
+    u32 weight = weight_of(meter, stream->here, stream->weight);
+    stream->held += weight - stream->weight;
+    meter->held += weight - stream->weight;
+    stream->weight = weight;
+    stream->got += count;
+    meter->came += count;
+    meter->bytes += count;
+}
+
 static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u8 byte)
 {
     if (!stream->have) meter->unfinished++;
     if (stream->have) stream->length = stream->length << 8 | byte; /* after the flag */
     stream->have++;
-    stream->got++;
-    meter->held++;
-    meter->bytes++;
+    message_grow(meter, stream, 1);
     if (stream->have < VX_H2_PREFIX_BYTES) return;
     stream->left = stream->length;
     meter->announced += stream->length;
     if (stream->length > meter->message_bytes_max + VX_H2_MESSAGE_EXCESS)
         meter->fault = VX_H2_MESSAGE_LARGE;
-    if (stream->left) return;
-    meter->finished++;
-    message_end(meter, stream);
+    if (!stream->left) message_finish(meter, stream);
 }
 
 static void body_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u32 count)
 {
     stream->left -= count;
-    stream->got += count;
-    meter->held += count;
-    meter->bytes += count;
-    if (stream->left) return;
-    meter->finished++;
-    message_end(meter, stream);
+    message_grow(meter, stream, count);
+    if (!stream->left) message_finish(meter, stream);
 }
 
 static void data_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
@@ -150,6 +190,8 @@ static void headers_begin(struct vx_h2_meter *meter)
     /* Even ids are the server's. */
     bool begins = meter->id > meter->last_id && meter->id % 2;
     meter->block = meter->left;
+    vx_hpack_begin(&meter->hpack);
+    meter->priority_left = meter->flags & PRIORITY ? PRIORITY_BYTES : 0;
     meter->work += units(meter->left) - begins;
     if (!begins) return;
     meter->calls++;
@@ -186,17 +228,29 @@ static void frame_begin(struct vx_h2_meter *meter)
         meter->work += units(meter->left);
         if (meter->type == CONTINUATION) meter->block += meter->left;
     }
+    if (meter->type == HEADERS) meter->block_open = true;
     if (meter->block > VX_H2_BLOCK_BYTES_MAX) meter->fault = VX_H2_BLOCK_LONG;
 }
 
 static void frame_end(struct vx_h2_meter *meter)
 {
+    bool block = meter->type == HEADERS || meter->type == CONTINUATION;
+    if (block) meter->block_open = !(meter->flags & END_HEADERS);
     bool last =
         meter->flags & END_STREAM && (meter->type == DATA || meter->type == HEADERS);
     if (last || meter->type == RST_STREAM)
         stream_close(meter, stream_find(meter, meter->id));
     meter->head_have = 0;
     meter->stream = -1;
+}
+
+/* As gRPC reads them: it knows no padding of headers, and takes it for fields. */
+static void fields_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
+{
+    u32 skipped = count < meter->priority_left ? count : meter->priority_left;
+    meter->priority_left -= (u8)skipped;
+    vx_hpack_walk(&meter->hpack, bytes + skipped, count - skipped);
+    if (meter->hpack.fields > VX_H2_FIELDS_MAX) meter->fault = VX_H2_BLOCK_LONG;
 }
 
 static u32 payload_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
@@ -210,6 +264,8 @@ static u32 payload_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
     u32 taken = count < meter->left ? count : meter->left;
     u32 data = meter->left - meter->pad < taken ? meter->left - meter->pad : taken;
     if (meter->type == DATA) data_take(meter, bytes, data);
+    if (meter->type == HEADERS || meter->type == CONTINUATION)
+        fields_take(meter, bytes, taken);
     meter->left -= taken;
     if (meter->pad > meter->left) meter->pad = meter->left;
     return taken;
@@ -222,6 +278,12 @@ static u32 head_take(u8 *head, u32 *have, const u8 *bytes, u32 count)
     memcpy(head + *have, bytes, taken);
     *have += taken;
     return taken;
+}
+
+void vx_h2_meter_buffer(struct vx_h2_meter *meter, size_t bytes)
+{
+    meter->buffers++;
+    meter->buffer_bytes = bytes < INT32_MAX ? (u32)bytes : INT32_MAX;
 }
 
 void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
@@ -263,6 +325,28 @@ void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
         if (sent->head[3] == RST_STREAM)
             stream_close(meter, stream_find(meter, head_id(sent->head)));
     }
+}
+
+void vx_h2_meter_none_waits(struct vx_h2_meter *meter)
+{
+    meter->waiting = 0;
+    meter->waiting_came = meter->waiting_held = 0;
+}
+
+/* Which of them it was is not known: each counts as their mean. */
+void vx_h2_meter_taken(struct vx_h2_meter *meter)
+{
+    if (!meter->waiting) return;
+    meter->waiting_came -= meter->waiting_came / meter->waiting;
+    meter->waiting_held -= meter->waiting_held / meter->waiting;
+    meter->waiting--;
+    if (!meter->waiting) vx_h2_meter_none_waits(meter);
+}
+
+i64 vx_h2_meter_waste(const struct vx_h2_meter *meter)
+{
+    i64 waste = meter->waiting_held - meter->waiting_came;
+    return waste > 0 ? waste : 0;
 }
 
 i64 vx_h2_meter_left(const struct vx_h2_meter *meter)

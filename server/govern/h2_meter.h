@@ -3,20 +3,27 @@
  * gRPC parses every frame and keeps what it makes of it, but reports neither.  The meter
  * reads the same bytes and keeps only nine bytes of each frame and five of each message.
  * It counts how many calls a connection has begun, how much work its other frames were,
- * and how many bytes of unfinished messages gRPC holds.  Its caller decides what is too
- * much.
+ * how many fields their headers had, and how much memory gRPC holds for messages.  Its
+ * caller decides what is too much.
+ *
+ * gRPC reads into buffers of 8 or 64 KiB, one after the other, and does not copy: a piece
+ * of a message keeps the whole buffer, whatever else was in it.  So the caller says where
+ * each buffer begins, and what is held is counted in buffers.
  *
  * A stream that we reset is over, and its client need not confirm that; gRPC's clients do
  * not.  So the meter also reads what we send, for the resets in it.
  *
  *   vx_h2_meter_init(&meter, streams, VX_H2_STREAMS_MAX, message_bytes_max);
+ *   vx_h2_meter_buffer(&meter, bytes);           a buffer of that size begins
  *   vx_h2_meter_walk(&meter, bytes, count);      cut anywhere, from the preface on
+ *   vx_h2_meter_taken(&meter);                   gRPC has given us a later message
  *   vx_h2_meter_sent(&meter, bytes, count);      cut anywhere: what the client was sent
  *   if (meter.fault) ...
  *
  * Owner    the caller owns the meter and the array of streams.
  * Thread   one at a time.  Pure: no clock, no allocation, no system call.
- * Limits   VX_H2_BLOCK_BYTES_MAX a header block; streams_max open streams.
+ * Limits   VX_H2_BLOCK_BYTES_MAX and VX_H2_FIELDS_MAX a header block; streams_max open
+ *          streams.
  * Fails    `fault` says which limit was exceeded; from then on nothing is read.  gRPC
  *          refuses bytes that are not HTTP/2; the meter only has to survive them.
  * Source   RFC 9113, sections 4 and 6; gRPC over HTTP/2, "Length-Prefixed-Message".
@@ -26,13 +33,16 @@
 #ifndef VX_SERVER_H2_METER_H
 #define VX_SERVER_H2_METER_H
 
-#include "engine/base/types.h"
+#include "server/govern/hpack_count.h"
 
 #define VX_H2_PREFACE_BYTES 24
 #define VX_H2_HEAD_BYTES    9
 #define VX_H2_PREFIX_BYTES  5 /* gRPC's, before each message: a flag and its length */
 /* gRPC takes 8 KiB of metadata, uncompressed; on the wire that is never so much. */
-#define VX_H2_BLOCK_BYTES_MAX 65536
+#define VX_H2_BLOCK_BYTES_MAX 16384
+/* And by HTTP/2's rule each field counts 32 bytes beside its text, so that no block which
+ * gRPC takes has so many. */
+#define VX_H2_FIELDS_MAX 256
 /* Open streams, as far as the client's frames and our resets tell; gRPC is told to allow
  * half. */
 #define VX_H2_STREAMS_MAX 4096
@@ -46,6 +56,9 @@
 /* gRPC checks a message's length when all of it is there.  So one that is too large by no
  * more than this gets its status, and a larger one ends its connection. */
 #define VX_H2_MESSAGE_EXCESS (64 << 20)
+/* A piece of a message in a frame with less than this left counts as all of its buffer; a
+ * larger one as half of it at least, since others may lie beside it. */
+#define VX_H2_PIECE_SMALL (4 << 10)
 
 struct vx_h2_stream {
     u32 id;
@@ -53,6 +66,10 @@ struct vx_h2_stream {
     u32 got;          /* bytes of it, prefix included; 0 = there is none */
     u8 have;          /* bytes of the prefix */
     bool spoke;       /* a byte of a message has come */
+    bool later;       /* a message has ended: what comes now may wait in gRPC */
+    u32 held;         /* by the current message, in buffers */
+    u32 buffer;       /* the last one with a piece of it; 0 = none */
+    u32 here, weight; /* its bytes there, and what they count as */
 };
 
 /* The state of reading what we send. */
@@ -64,7 +81,7 @@ struct vx_h2_sent {
 
 enum vx_h2_fault {
     VX_H2_SOUND,
-    VX_H2_BLOCK_LONG,    /* a header block of more than VX_H2_BLOCK_BYTES_MAX */
+    VX_H2_BLOCK_LONG, /* a header block of more than VX_H2_BLOCK_BYTES_MAX or FIELDS_MAX */
     VX_H2_STREAMS_MANY,  /* more than streams_max open streams */
     VX_H2_MESSAGE_LARGE, /* a message that is much larger than gRPC takes */
 };
@@ -75,10 +92,16 @@ struct vx_h2_meter {
     u64 work;       /* units of all frames that neither begin calls nor carry messages */
     u64 bytes;      /* of messages */
     u64 finished;   /* complete messages */
-    i64 held;       /* bytes that have come of unfinished messages */
+    i64 came;       /* bytes that have come of unfinished messages */
+    i64 held;       /* bytes of gRPC's buffers that they keep */
     i64 announced;  /* bytes that these messages will have */
     i32 unfinished; /* unfinished messages */
     i32 silent;     /* open streams that have sent no byte of a message */
+    /* Whole messages that are not the first of their stream and that gRPC has not given us:
+     * they wait for as long as the answers before them.  Those of a stream that has ended
+     * count on until vx_h2_meter_none_waits. */
+    i32 waiting;
+    i64 waiting_came, waiting_held;
     enum vx_h2_fault fault;
 
     /* State. */
@@ -86,8 +109,13 @@ struct vx_h2_meter {
     i32 streams_max, streams_count;
     i64 message_bytes_max;
     u32 preface_left;
-    u32 last_id; /* the highest id that has begun */
-    u32 block;   /* bytes of the current header block */
+    u32 last_id;                 /* the highest id that has begun */
+    u32 block;                   /* bytes of the current header block */
+    struct vx_hpack_count hpack; /* its fields */
+    u32 buffers, buffer_bytes;   /* begun so far, from 1 on; the size of the last */
+    u32 waiting_buffer;          /* the last one with a message that waits */
+    u8 priority_left;            /* bytes of a HEADERS frame before its fields */
+    bool block_open;             /* the rest of a header block is to come */
     u8 head[VX_H2_HEAD_BYTES];
     u32 head_have;
     u32 left; /* of the frame's payload */
@@ -101,8 +129,16 @@ struct vx_h2_meter {
 
 void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
                       i32 streams_max, i64 message_bytes_max);
+/* What is walked from here on lies in another buffer of gRPC's. */
+void vx_h2_meter_buffer(struct vx_h2_meter *meter, size_t bytes);
 void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
 void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
+/* gRPC has given us a message that is not the first of its stream. */
+void vx_h2_meter_taken(struct vx_h2_meter *meter);
+/* No stream that may have such messages is open. */
+void vx_h2_meter_none_waits(struct vx_h2_meter *meter);
+/* What the messages that wait keep beside their own bytes. */
+i64 vx_h2_meter_waste(const struct vx_h2_meter *meter);
 /* Bytes still to come of the message that the current DATA frame belongs to; 0 = there is
  * no such frame. */
 i64 vx_h2_meter_left(const struct vx_h2_meter *meter);

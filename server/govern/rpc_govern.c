@@ -133,7 +133,7 @@ static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits, i64
     if (first || now_ns - governor->turn_ns > WAKEUP_NS)
         governor->wakeup(governor->context);
     govern->waits = waits;
-    if (waits != VX_RPC_WAIT_BYTES) govern->held_up = true;
+    if (waits < VX_RPC_WAIT_TAKEN) govern->held_up = true;
 }
 
 static void wait_end(struct vx_rpc_govern *govern)
@@ -187,19 +187,6 @@ static const enum vx_rpc_cut faults[] = {
     [VX_H2_MESSAGE_LARGE] = VX_RPC_CUT_LARGE,
 };
 
-typedef void (*meter_step)(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
-
-static void walk(struct vx_h2_meter *meter, meter_step step, const struct msghdr *message,
-                 size_t count)
-{
-    for (size_t i = 0; i < message->msg_iovlen && count; i++) {
-        size_t piece = message->msg_iov[i].iov_len;
-        if (piece > count) piece = count;
-        step(meter, message->msg_iov[i].iov_base, piece);
-        count -= piece;
-    }
-}
-
 /* Its message is whole, or it has begun another one: the next one may lie there. */
 static void beyond_pass(struct vx_rpc_govern *govern, u64 finished_before)
 {
@@ -236,7 +223,7 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
 {
     struct vx_rpc_governor *governor = govern->governor;
     struct vx_h2_meter *meter = &govern->meter, before = *meter;
-    walk(meter, vx_h2_meter_walk, message, got);
+    vx_rpc_govern_walk_read(govern, message, got);
     governor->bytes += got;
     govern->calls -= (i64)(meter->calls - before.calls);
     govern->work -= (i64)(meter->work - before.work);
@@ -377,7 +364,7 @@ ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
     struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
     if (govern) {
         struct vx_h2_meter before = govern->meter;
-        walk(&govern->meter, vx_h2_meter_sent, message, (size_t)sent);
+        vx_rpc_govern_walk_sent(govern, message, (size_t)sent);
         account_held(govern, &before);
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -477,6 +464,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->answers -= govern->answers;
     /* Count again: gRPC frees them now, at the latest. */
     governor->bytes += govern->meter.bytes;
+    governor->calls += (u64)govern->meter.streams_count;
     if (!govern->meter.calls) count_fresh(govern, -1);
     if (governor->owner == govern) governor->owner = NULL;
     if (governor->beyond == govern) governor->beyond = NULL;

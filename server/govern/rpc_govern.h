@@ -11,6 +11,8 @@
  *            to end them before it reads on.
  *   work     frames that carry no message: pings, settings, resets, windows, empty data.
  *            Given back with time, and with each answer because it causes such frames.
+ *   waste    what small messages of its streams keep of gRPC's read buffers while they wait
+ *            behind earlier ones.  Given back as the messages are taken.
  *   bytes    of unfinished messages, of all connections together.  The room for them is
  *            receive_bytes_max less what connections and calls weigh.  When it is full,
  *            one message lies beyond it until it is whole, so that one ends: the one with
@@ -68,6 +70,7 @@ enum vx_rpc_wait {
     VX_RPC_WAIT_CALLS,
     VX_RPC_WAIT_WORK,
     VX_RPC_WAIT_REST,
+    VX_RPC_WAIT_TAKEN,
     VX_RPC_WAIT_BYTES
 };
 
@@ -96,6 +99,7 @@ struct vx_rpc_govern {
     struct vx_rpc_govern *next, *previous; /* in the list of open connections */
     struct vx_h2_meter meter;
     struct vx_h2_stream *streams;
+    const u8 *read_end; /* where gRPC's next bytes go, in the same buffer as the last */
     struct vx_rpc_place place;
     struct vx_tls_session *session; /* NULL = it does not speak TLS */
     i32 users;     /* gRPC's threads inside a read, or a write through the session */
@@ -116,10 +120,14 @@ struct vx_rpc_govern {
     bool held_up;             /* for calls, work or a rest, since the last check */
     bool slow;                /* brought little since the last check */
     i32 still, unread, flood; /* checks in a row */
-    i32 passes;               /* turns as the owner in which it brought nothing */
-    bool had_turn;            /* was the owner since the last check */
-    i64 leaving_ns;           /* gRPC has ended it; until when its client may read */
-    i64 asked_ns;             /* when it last began a call or ended a message */
+    i32 untaken;              /* those in which it waited for messages to be taken */
+    i32 waiting_seen;         /* messages that waited at the last check */
+    i32 mute;                 /* those in which calls of it awaited their message */
+    i32 broken;     /* those in which it was within a header block, or the preface */
+    i32 passes;     /* turns as the owner in which it brought nothing */
+    bool had_turn;  /* was the owner since the last check */
+    i64 leaving_ns; /* gRPC has ended it; until when its client may read */
+    i64 asked_ns;   /* when it last began a call or ended a message */
     i32 shares[VX_RPC_SHARES_COUNT];
     i64 refused_ns; /* when the first of its refused calls came, or one last ended */
     u64 tensors;    /* bytes of the arena that its calls have */
@@ -177,6 +185,8 @@ void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *ca
 /* A call has arrived; vx_rpc_govern_share says when it has ended.  Does nothing for a
  * connection that has ended, nor do the functions below. */
 void vx_rpc_govern_arrived(struct vx_rpc_place place);
+/* gRPC has given us a message that is not the first of its stream. */
+void vx_rpc_govern_taken(struct vx_rpc_place place);
 /* An answer of so many bytes is sent. */
 void vx_rpc_govern_answered(struct vx_rpc_place place, u64 bytes);
 /* Adds `more`, 1 or -1, to a share of the connection. */
@@ -185,6 +195,8 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
 bool vx_rpc_govern_lives(struct vx_rpc_place place);
 /* The connection's share; 0 when it has ended. */
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
+/* Whether a message of it is not whole. */
+bool vx_rpc_govern_is_behind(struct vx_rpc_place place);
 /* The number of connections that have calls in flight. */
 i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
 /* The number of those that have streams. */

@@ -18,9 +18,8 @@
 #define VAIN_CALLS     256
 #define REST_NS        (10 * VX_NS_PER_MS)
 #define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
-/* While so few calls of all connections are unseen, reads are not shortened for calls. */
-#define CALLS_UNSEEN_FEW 64
-/* While so many are unseen, a connection that has some of them is not read. */
+/* While so many are unseen, a connection that has more than its least part of them is not
+ * read.  One that has just come has one, and it waits for no other's. */
 #define CALLS_UNSEEN_MAX 1024
 /* Open calls of all connections.  From so many on, time gives no calls back to a
  * connection that has its part of them: gRPC keeps what a call without a message costs
@@ -51,6 +50,11 @@
 /* A read that was sized for a message may bring so much beside it; more is a flood. */
 #define CALLS_DEBT 1200
 #define WORK_DEBT  4096
+/* What messages that wait on streams may keep of gRPC's buffers beside their own bytes: of
+ * all connections together, and of one. */
+#define WASTE_ALL     (16 << 20)
+#define WASTE_ONE_MAX (4 << 20)
+#define WASTE_ONE_MIN (256 << 10)
 /* Bytes of one read: where frames of any kind may come, and inside a message. */
 #define READ_BYTES      (4 << 10)
 #define READ_BYTES_BODY (256 << 10)
@@ -116,6 +120,15 @@ static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
         govern->rest_ns = now_ns + REST_NS;
 }
 
+/* gRPC reports an inference at once and a small call with its message.  15 bytes each, 184,000
+ * of them took 2 GB, and nobody here knew of one. */
+i64 vx_rpc_govern_hidden(const struct vx_rpc_govern *govern)
+{
+    i32 known = govern->shares[VX_RPC_SHARE_AWAITED] + govern->shares[VX_RPC_SHARE_IDLE];
+    i64 hidden = govern->meter.silent - known;
+    return hidden > 0 ? hidden : 0;
+}
+
 /* Gives back what time allows, in whole units, so that many short intervals give as much
  * as one long. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
@@ -126,9 +139,12 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
     if (steps <= 0) return;
     govern->filled_ns += steps * step_ns;
     if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
-    /* Calls that gRPC itself refuses never arrive. */
-    vx_rpc_govern_unseen(govern, -steps);
-    if (!calls_many(govern)) calls_add(govern, steps);
+    /* Calls that gRPC itself refuses never arrive.  Those that it keeps may. */
+    i64 hidden = vx_rpc_govern_hidden(govern);
+    i64 over = clamp(govern->unseen - hidden, 0, steps);
+    vx_rpc_govern_unseen(govern, -over);
+    if (!calls_many(govern) && hidden < calls_most(govern->governor))
+        calls_add(govern, steps);
     work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
 }
 
@@ -163,17 +179,29 @@ i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
     return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
 }
 
+i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern)
+{
+    const struct vx_h2_meter *meter = &govern->meter;
+    return meter->held <= meter->buffer_bytes ? meter->came : meter->held;
+}
+
 /* How many bytes it may add to what is held.  The one message beyond the room has no
  * limit: it ends itself.  What owners add stays when their turn is over, so it has one:
  * forty clients that brought a little in each turn made 400 MB of it. */
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    i64 small = vx_rpc_govern_small(govern) - govern->meter.held;
+    i64 small = vx_rpc_govern_small(govern) - vx_rpc_govern_holds(govern);
     i64 room = room_of(governor) - held_in_room(governor);
     if (governor->beyond == govern) return INT64_MAX;
     if (governor->owner == govern) room = vx_rpc_govern_room_owner(governor);
     return small > room ? small : room;
+}
+
+static bool wastes(const struct vx_rpc_govern *govern)
+{
+    i64 part = WASTE_ALL / (govern->governor->streaming + 1);
+    return vx_h2_meter_waste(&govern->meter) > clamp(part, WASTE_ONE_MIN, WASTE_ONE_MAX);
 }
 
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
@@ -182,9 +210,10 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
     bool for_work = govern->waits == VX_RPC_WAIT_WORK;
     bool many = govern->governor->unseen >= CALLS_UNSEEN_MAX;
     if (govern->rest_ns) return VX_RPC_WAIT_REST;
-    if (many && govern->unseen) return VX_RPC_WAIT_CALLS;
+    if (many && govern->unseen > CALLS_ONE_MIN) return VX_RPC_WAIT_CALLS;
     if (govern->calls < (for_calls ? CALLS_RESUME : CALLS_READ)) return VX_RPC_WAIT_CALLS;
     if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;
+    if (wastes(govern)) return VX_RPC_WAIT_TAKEN;
     if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
     return VX_RPC_WAIT_NONE;
 }
@@ -218,14 +247,21 @@ void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
 
 /* ------- reports of calls ------- */
 
+/* Something that it waited for may have come. */
+static void wake_if_may(struct vx_rpc_govern *govern)
+{
+    bool waits = govern->waits == VX_RPC_WAIT_CALLS ||
+                 govern->waits == VX_RPC_WAIT_WORK || govern->waits == VX_RPC_WAIT_TAKEN;
+    if (waits && !vx_rpc_govern_must_wait(govern)) vx_rpc_govern_wake(govern);
+}
+
 /* Adds what the connection has earned, and wakes it once that is enough to read on. */
 static void earn(struct vx_rpc_govern *govern, i64 calls, i64 work)
 {
     if (!govern) return;
     calls_add(govern, calls);
     work_add(govern, work);
-    bool waits = govern->waits == VX_RPC_WAIT_CALLS || govern->waits == VX_RPC_WAIT_WORK;
-    if (waits && !vx_rpc_govern_must_wait(govern)) vx_rpc_govern_wake(govern);
+    wake_if_may(govern);
 }
 
 void vx_rpc_govern_arrived(struct vx_rpc_place place)
@@ -237,6 +273,15 @@ void vx_rpc_govern_arrived(struct vx_rpc_place place)
     if (governor) governor->calls_open++;
     if (govern) vx_rpc_govern_unseen(govern, -1);
     earn(govern, 1, 0);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+void vx_rpc_govern_taken(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern) vx_h2_meter_taken(&govern->meter);
+    if (govern) wake_if_may(govern);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
@@ -260,6 +305,8 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
         if (share == VX_RPC_SHARE_STREAMS)
             govern->governor->streaming += (before + more > 0) - (before > 0);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
+        if (!govern->shares[VX_RPC_SHARE_STREAMS] && !govern->shares[VX_RPC_SHARE_IDLE])
+            vx_h2_meter_none_waits(&govern->meter);
         if (share == VX_RPC_SHARE_REFUSED && (!before || more < 0))
             govern->refused_ns = vx_clock_ns();
     }
@@ -299,6 +346,15 @@ bool vx_rpc_govern_lives(struct vx_rpc_place place)
     bool lives = vx_rpc_govern_of(place) != NULL;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return lives;
+}
+
+bool vx_rpc_govern_is_behind(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    bool behind = govern && govern->meter.silent + govern->meter.unfinished > 0;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return behind;
 }
 
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)

@@ -3,6 +3,7 @@
  *   rpc_govern.c       entries, reads, writes, the end
  *   rpc_govern_notify.c  wakes gRPC for bytes that only TLS has
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
+ *   rpc_govern_walk.c  what was read and sent, through the meter
  *   rpc_govern_turn.c  which connection may continue, which is closed
  *   rpc_govern_leave.c  connections that gRPC has ended, while the server stops
  *   rpc_intercept.c    recvmsg, sendmsg and epoll_ctl
@@ -28,6 +29,8 @@
 #define HELD_SMALL_MIN (4 << 10)
 /* A connection that has waited for work reads on when it has so much of it. */
 #define WORK_RESUME 256
+/* While so few calls of all connections are unseen, reads are not shortened for calls. */
+#define CALLS_UNSEEN_FEW 64
 
 struct vx_rpc_governor {
     i32 connections_max;
@@ -91,9 +94,14 @@ void vx_rpc_govern_notify_drop(struct vx_rpc_govern *govern);
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
 /* So many more of its calls were read and have not arrived; negative: fewer. */
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
+/* Calls that gRPC keeps and has not reported: small ones, whose message has not come. */
+i64 vx_rpc_govern_hidden(const struct vx_rpc_govern *govern);
 /* Gives back what time allows. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
+/* What it holds of its small part: bytes, while they lie in one buffer, which an honest
+ * client needs. */
+i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern);
 /* How much it may hold, however little room is left. */
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern);
 /* How much an owner may add. */
@@ -102,6 +110,13 @@ i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
 /* True: a read brought far more than it was sized for. */
 bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern);
+
+/* rpc_govern_walk.c */
+/* Bytes that were read into, or sent from, the message's pieces. */
+void vx_rpc_govern_walk_read(struct vx_rpc_govern *govern, const struct msghdr *message,
+                             size_t count);
+void vx_rpc_govern_walk_sent(struct vx_rpc_govern *govern, const struct msghdr *message,
+                             size_t count);
 
 /* rpc_govern_turn.c */
 /* A connection has come: closes one that has begun no call, if there are too many. */

@@ -31,6 +31,15 @@
  * answers is closed after so many checks. */
 #define UNREAD_WORK  100
 #define UNREAD_LOOKS 8
+/* A connection is closed after so many checks in which it waits for messages to be taken,
+ * and none is: its client reads no answer. */
+#define UNTAKEN_LOOKS 8
+/* While calls that were read are many, a connection of which several await their message
+ * and none gets one is closed after so many checks. */
+#define MUTE_LOOKS 10
+#define MUTE_CALLS 2
+/* A connection is closed after so many checks within the preface or one header block. */
+#define BROKEN_LOOKS 40
 /* While records are scarce, a connection is closed that has had refused calls and read
  * nothing for so long; then nothing is closed while gRPC ends the calls. */
 #define REFUSED_NS (VX_NS_PER_S / 4)
@@ -69,7 +78,7 @@ static bool waits_for_us(const struct vx_rpc_govern *govern)
  * the fewest wait. */
 static i64 rest_of(const struct vx_rpc_govern *govern)
 {
-    return govern->meter.announced - govern->meter.held;
+    return govern->meter.announced - govern->meter.came;
 }
 
 /* A connection that used its turns goes before one that let them pass. */
@@ -236,6 +245,39 @@ static bool is_flood(const struct vx_rpc_govern *govern)
     return govern->held_up && (in_vain || govern->work < WORK_RESUME);
 }
 
+/* For calls, work or a rest: the others are not the client's doing alone. */
+static bool is_held_up(const struct vx_rpc_govern *govern)
+{
+    return govern->waits == VX_RPC_WAIT_CALLS || govern->waits == VX_RPC_WAIT_WORK ||
+           govern->waits == VX_RPC_WAIT_REST;
+}
+
+static bool is_untaken(const struct vx_rpc_govern *govern)
+{
+    return govern->waits == VX_RPC_WAIT_TAKEN &&
+           govern->meter.waiting >= govern->waiting_seen;
+}
+
+static bool is_mute(const struct vx_rpc_govern *govern)
+{
+    return govern->governor->unseen >= CALLS_UNSEEN_FEW &&
+           vx_rpc_govern_hidden(govern) >= MUTE_CALLS &&
+           govern->meter.finished == govern->finished_seen;
+}
+
+/* The checks of a connection that brings too little or reads too little. */
+static void look_at_rest(struct vx_rpc_govern *govern)
+{
+    bool broken = govern->meter.preface_left || govern->meter.block_open;
+    govern->untaken = is_untaken(govern) ? govern->untaken + 1 : 0;
+    govern->waiting_seen = govern->meter.waiting;
+    govern->mute = is_mute(govern) ? govern->mute + 1 : 0;
+    govern->broken = broken && !waits_for_us(govern) ? govern->broken + 1 : 0;
+    if (govern->untaken >= UNTAKEN_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    if (govern->mute >= MUTE_LOOKS || govern->broken >= BROKEN_LOOKS)
+        vx_rpc_govern_close(govern, VX_RPC_CUT_LATE);
+}
+
 /* Checks one connection.  One that waits for us is not slow. */
 static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
 {
@@ -243,7 +285,7 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     const struct vx_h2_meter *meter = &govern->meter;
     bool waits = waits_for_us(govern);
     bool slow = !waits && meter->bytes - govern->bytes_seen < SLOW_BYTES;
-    bool holds = meter->held > vx_rpc_govern_small(govern) && room_wanted;
+    bool holds = vx_rpc_govern_holds(govern) > vx_rpc_govern_small(govern) && room_wanted;
     bool still = holds && meter->bytes - govern->bytes_seen < STILL_BYTES;
     if (!still)
         govern->still = 0;
@@ -252,7 +294,8 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->had_turn = false;
     govern->unread = is_unread(govern) ? govern->unread + 1 : 0;
     govern->flood = is_flood(govern) ? govern->flood + 1 : 0;
-    govern->held_up = waits && govern->waits != VX_RPC_WAIT_BYTES;
+    govern->held_up = waits && is_held_up(govern);
+    look_at_rest(govern);
     govern->calls_seen = meter->calls;
     govern->finished_seen = meter->finished;
     govern->bytes_seen = meter->bytes;

@@ -371,6 +371,7 @@ bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
 vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why)
 {
     vx_status status = infer_decode(record, why);
+    vx_rpc_memory_give_scratch(&record->rpc->queues[record->queue].scratch);
     if (status.fault) status = vx_rpc_access_pay(record, status, why);
     vx_rpc_message_drop(record);
     return status;
@@ -431,6 +432,7 @@ static void on_receive_stream(void *context, bool ok)
         else
             vx_rpc_give_to_loop(record);
     } else if (owner == VX_RPC_LOOP) {
+        if (record->payload) vx_rpc_govern_taken(vx_rpc_place_of(record));
         if (status.fault) /* `gone` tells the loop */
             grpc_call_cancel_with_status(record->grpc,
                                          (grpc_status_code)vx_status_code(status),

@@ -12,7 +12,7 @@
 
 static const char *const sentences[VX_RPC_CUTS_COUNT] = {
     [VX_RPC_CUT_FLOOD] = "a flood of control frames, or of calls without a message",
-    [VX_RPC_CUT_HEADERS] = "a header block of more than 64 KiB",
+    [VX_RPC_CUT_HEADERS] = "a header block of more than 16 KiB or 256 fields",
     [VX_RPC_CUT_IDLE] = "it had no call, and other clients needed its place",
     [VX_RPC_CUT_LARGE] = "a message that exceeds message_bytes_max by more than 64 MiB",
     [VX_RPC_CUT_LATE] = "a message took longer than receive_ms_max to arrive",

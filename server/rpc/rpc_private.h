@@ -3,10 +3,7 @@
  * A record is one RPC: the vx_call that the loop sees, and what gRPC needs for it.  All
  * records come from one pool that is made at open: for calls_max calls, for streams, for
  * the calls that are armed (waiting for a client), and a few for calls that are refused.
- * When the pool is empty, a call cannot be armed until a record returns; until then gRPC
- * queues new calls.
- *
- * README.md lists the files.
+ * When the pool is empty, gRPC queues new calls until a record returns.
  *
  * Life of a record, by `owner`:
  *   POOL     -> RPC       vx_rpc_call_arm         given to gRPC to fill
@@ -28,8 +25,7 @@
  * Thread   all tags of a call come back on the thread of its queue.  Fields marked (lock)
  *          are guarded by rpc->lock.  It is held briefly and never while calling gRPC,
  *          because gRPC gives lent slots back from inside its functions.
- * Fails    open: RESOURCE_EXHAUSTED.  No failure of a call is returned upwards: the call
- *          ends with a status on the wire.
+ * Fails    open: RESOURCE_EXHAUSTED.  A call that fails ends with a status on the wire.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -53,7 +49,7 @@
  * connection without waiting for the next iteration of the queue's thread. */
 #define VX_RPC_ARMED_BIG   8
 #define VX_RPC_ARMED_SMALL 2
-/* Records for calls that are being refused: each is in use until its status is sent. */
+/* Records for calls that are being refused, until their status is sent. */
 #define VX_RPC_REFUSALS_MAX 64
 /* Places beyond calls_max (rpc_share.c): a probe is answered while inference is full. */
 #define VX_RPC_SMALL_RESERVED 64
@@ -101,6 +97,7 @@ struct vx_rpc_stream {
     i32 count;
     bool open;     /* counted in rpc->streams */
     bool started;  /* it has begun to read */
+    bool heard;    /* its first message has come; queue's thread only */
     bool reading;  /* a receive is in progress, or a message waits for its child */
     bool read_end; /* no more messages: half-closed, or the server closes */
     bool sending;  /* the first request's answer is being sent */
@@ -139,6 +136,7 @@ struct vx_rpc_record {
     u64 tensors_bytes;  /* of the arena, counted for its connection */
     u64 answer_bytes;   /* of the heap, counted for its connection */
     bool counted;       /* (lock) counted in in_flight */
+    bool beyond;        /* (lock) beyond calls_max, when it was counted */
     bool refused;       /* (lock) counted in VX_RPC_SHARE_REFUSED */
     bool ended;         /* counted in VX_RPC_SHARE_ENDED */
     bool arrived;       /* counted in VX_RPC_SHARE_ARRIVED */
@@ -343,6 +341,8 @@ struct vx_rpc_memory {
 /* Gives free memory back; returns when to call it again.  Thread: accept. */
 i64 vx_rpc_memory_turn(struct vx_rpc_memory *memory, struct vx_rpc_governor *governor,
                        i64 now_ns);
+/* Gives back most of what a large message took.  Thread: the arena's. */
+void vx_rpc_memory_give_scratch(struct vx_arena *scratch);
 
 /* rpc_cut.c */
 struct vx_rpc_cuts {

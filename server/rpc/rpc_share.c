@@ -137,11 +137,27 @@ static struct vx_rpc_record *room_unread(struct vx_rpc_record *record)
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
+/* Under the lock.  For a call that is entitled to a place beyond calls_max, and all are taken:
+ * the oldest there whose message is not whole, with a reference; or NULL.  Halves of messages
+ * have no time there: 64 of them kept everybody out for as long as they were halves. */
+static struct vx_rpc_record *room_beyond(struct vx_rpc *rpc)
+{
+    struct vx_rpc_record *oldest = NULL;
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct vx_rpc_record *one = &rpc->records[i];
+        if (!one->counted || !one->beyond || !one->awaits) continue;
+        if (oldest && one->call.arrived_ns >= oldest->call.arrived_ns) continue;
+        if (vx_rpc_govern_is_behind(vx_rpc_place_of(one))) oldest = one;
+    }
+    return oldest && vx_rpc_record_hold(oldest) ? oldest : NULL;
+}
+
 /* Under the lock. */
 void vx_rpc_call_count(struct vx_rpc_record *record, bool counts)
 {
     if (record->counted == counts) return;
     record->counted = counts;
+    record->beyond = record->rpc->in_flight >= record->rpc->options.calls_max;
     record->rpc->in_flight += counts ? 1 : -1;
     vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS, counts ? 1 : -1);
 }
@@ -164,6 +180,8 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     bool full = rpc->in_flight >= rpc->options.calls_max;
     if (full) going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
     if (full && !going) going = room_unread(record);
+    bool none = rpc->in_flight >= limit && limit > rpc->options.calls_max;
+    if (none && !going) going = room_beyond(rpc);
     if (going) vx_rpc_call_count(going, false);
     if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->in_flight < limit;

@@ -235,6 +235,9 @@ static void turn_await(struct vx_rpc_record *parent)
 static void on_message(void *context, bool ok)
 {
     struct vx_rpc_record *parent = context;
+    if (parent->payload && parent->stream.heard)
+        vx_rpc_govern_taken(vx_rpc_place_of(parent));
+    parent->stream.heard = true;
     if (ok && parent->payload && !parent->cancelled) {
         turn_await(parent);
         return;

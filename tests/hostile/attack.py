@@ -23,6 +23,7 @@ import time
 import attacks_admin  # noqa: F401
 import attacks_calls  # noqa: F401
 import attacks_frames  # noqa: F401
+import attacks_kept  # noqa: F401
 import attacks_connections  # noqa: F401
 import attacks_crowds  # noqa: F401
 import attacks_shares  # noqa: F401

@@ -18,6 +18,7 @@ if(VX_SERVER)
   vx_unit_test(NAME test_health LIBS server
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c)
   vx_unit_test(NAME test_h2_meter LIBS server)
+  vx_unit_test(NAME test_hpack_count LIBS server)
   vx_unit_test(NAME test_tls LIBS server SOURCES tests/unit/server/tls/tls_rig.c)
   vx_unit_test(NAME test_call_tensors LIBS server)
   vx_unit_test(NAME test_call_turns LIBS server)

@@ -15,6 +15,8 @@
 struct vx_rpc_governor *rig_governor;
 int rig_ours[RIG_CONNECTIONS_MAX], rig_theirs[RIG_CONNECTIONS_MAX];
 i32 rig_count;
+/* Bytes of the current buffer that a connection has filled. */
+static size_t rig_used[RIG_CONNECTIONS_MAX];
 
 static void on_wakeup(void *context)
 {
@@ -49,6 +51,7 @@ i32 rig_connect_from(u16 origin)
     int pair[2];
     ck_assert_int_eq(
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    rig_used[rig_count] = 0;
     rig_ours[rig_count] = pair[0];
     rig_theirs[rig_count] = pair[1];
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, rig_count),
@@ -89,11 +92,13 @@ bool rig_is_closed(i32 i)
 /* Reads as gRPC does, until nothing is left or nothing may be read now. */
 void rig_read_all(i32 i)
 {
-    static u8 bytes[1 << 16];
-    struct iovec piece = {bytes, sizeof bytes};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
-    while (vx_rpc_govern_read(rig_ours[i], &message, 0) > 0)
-        message = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+    static u8 buffers[RIG_CONNECTIONS_MAX][RIG_BUFFER_BYTES];
+    for (ssize_t got = 1; got > 0; rig_used[i] += (size_t)got * (got > 0)) {
+        if (rig_used[i] == RIG_BUFFER_BYTES) rig_used[i] = 0; /* the next buffer */
+        struct iovec piece = {buffers[i] + rig_used[i], RIG_BUFFER_BYTES - rig_used[i]};
+        struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+        got = vx_rpc_govern_read(rig_ours[i], &message, 0);
+    }
 }
 
 i32 rig_unread(i32 i)

@@ -13,6 +13,8 @@
 
 #define RIG_CONNECTIONS_MAX   1024
 #define RIG_RECEIVE_BYTES_MAX (1 << 20)
+/* Each connection is read into buffers of this size, one after the other, as gRPC does. */
+#define RIG_BUFFER_BYTES 65536
 
 extern struct vx_rpc_governor *rig_governor;
 extern int rig_ours[RIG_CONNECTIONS_MAX], rig_theirs[RIG_CONNECTIONS_MAX];

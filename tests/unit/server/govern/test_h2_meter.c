@@ -304,10 +304,11 @@ START_TEST(header_block_has_an_end)
 {
     for (u32 over = 0; over < 2; over++) {
         struct wire *wire = wire_make();
-        frame(wire, KIND(HEADERS, 0), 1, NULL, 16384);
-        for (i32 i = 0; i < 3; i++) frame(wire, KIND(CONTINUATION, 0), 1, NULL, 16384);
+        static const u8 begin[16384] = {0, 1, 'a', 0x7f, 0xff, 0xff, 0x3}; /* one text */
+        frame(wire, KIND(HEADERS, 0), 1, begin, 4096);
+        for (i32 i = 0; i < 3; i++) frame(wire, KIND(CONTINUATION, 0), 1, NULL, 4096);
         frame(wire, KIND(CONTINUATION, 4), 1, NULL, over);
-        frame(wire, KIND(HEADERS, 4), 3, NULL, 16384); /* a header block of its own */
+        frame(wire, KIND(HEADERS, 4), 3, begin, sizeof begin); /* a block of its own */
         struct vx_h2_meter meter = walk_all(wire);
         ck_assert_int_eq(meter.fault, over ? VX_H2_BLOCK_LONG : VX_H2_SOUND);
         ck_assert_uint_eq(meter.calls, over ? 1 : 2);
@@ -385,6 +386,53 @@ START_TEST(stream_that_we_reset_is_over)
 }
 END_TEST
 
+/* A piece of a message keeps its buffer until the message is whole; whole ones behind the
+ * first of their stream keep theirs until they are taken. */
+START_TEST(messages_keep_buffers)
+{
+    enum { BUFFER = 8192 };
+    static const u8 nothing[21];
+    struct vx_h2_stream rows[STREAMS];
+    struct vx_h2_meter meter;
+    vx_h2_meter_init(&meter, rows, STREAMS, MESSAGE_MAX);
+    struct wire *wire = wire_make();
+    frame(wire, KIND(HEADERS, 4), 1, "h", 1);
+    frame(wire, KIND(HEADERS, 4), 3, "h", 1);
+    vx_h2_meter_buffer(&meter, BUFFER);
+    vx_h2_meter_walk(&meter, wire->bytes, wire->length);
+    static const u8 head[9] = {0, 0, 40, DATA, 0, 0, 0, 0, 1};
+    static const u8 part[40] = {0, 0, 0, 1, 0}; /* of 256 bytes, with the prefix 261 */
+    for (i32 i = 1; i <= 6; i++) {
+        vx_h2_meter_buffer(&meter, BUFFER);
+        vx_h2_meter_walk(&meter, head, sizeof head);
+        vx_h2_meter_walk(&meter, part, sizeof part);
+        ck_assert_int_eq(meter.came, 40 * i);
+        ck_assert_int_eq(meter.held, BUFFER * i);
+    }
+    wire->length = 0;
+    frame(wire, KIND(DATA, 0), 1, nothing, 21); /* the rest, and messages of nothing */
+    vx_h2_meter_walk(&meter, wire->bytes, wire->length);
+    ck_assert_int_eq(meter.held, 0);
+    ck_assert_int_eq(meter.waiting, 0); /* the first of a stream is taken at once */
+    for (i32 i = 1; i <= 3; i++) {
+        vx_h2_meter_buffer(&meter, BUFFER);
+        wire->length = 0;
+        frame(wire, KIND(DATA, 0), 1, nothing, 10); /* two of no bytes */
+        vx_h2_meter_walk(&meter, wire->bytes, wire->length);
+        ck_assert_int_eq(meter.waiting, 2 * i);
+        ck_assert_int_eq(vx_h2_meter_waste(&meter), i * (BUFFER - 10));
+    }
+    for (i32 i = 5; i >= 0; i--) {
+        vx_h2_meter_taken(&meter);
+        ck_assert_int_eq(meter.waiting, i);
+    }
+    ck_assert_int_eq(vx_h2_meter_waste(&meter), 0);
+    vx_h2_meter_taken(&meter); /* one more than it knows of */
+    ck_assert_int_eq(meter.waiting, 0);
+    free(wire);
+}
+END_TEST
+
 /* Random bytes: the bytes held are the sum of the streams', and never negative. */
 START_TEST(random_bytes_keep_the_sums)
 {
@@ -433,6 +481,7 @@ int main(void)
     tcase_add_test(tests, message_beyond_the_limit);
     tcase_add_test(tests, everything_else_is_work);
     tcase_add_test(tests, header_block_has_an_end);
+    tcase_add_test(tests, messages_keep_buffers);
     tcase_add_test(tests, streams_are_bounded);
     tcase_add_loop_test(tests, stream_that_we_reset_is_over, 0, 40);
     tcase_add_loop_test(tests, random_bytes_keep_the_sums, 0, 50);

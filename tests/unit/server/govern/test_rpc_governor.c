@@ -53,7 +53,9 @@ START_TEST(room_is_less_beside_connections_and_calls)
     i64 room = RIG_RECEIVE_BYTES_MAX - weight;
     if (room < RIG_RECEIVE_BYTES_MAX / ROOM_PART)
         room = RIG_RECEIVE_BYTES_MAX / ROOM_PART;
-    ck_assert_int_eq(rig_fill_with_half(one), room);
+    i64 held = rig_fill_with_half(one); /* a buffer that has begun counts as half of it */
+    ck_assert_int_ge(held, room);
+    ck_assert_int_le(held, room + RIG_BUFFER_BYTES / 2);
     rig_close();
 }
 END_TEST

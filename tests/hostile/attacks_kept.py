@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks that cost little on the wire and that gRPC keeps much of: fields of one byte, calls that
+it does not report, small pieces of messages, each of which keeps a whole read buffer."""
+import itertools
+
+import h2
+from roster import attack
+
+MB = 1 << 20
+LIVE = h2.SERVICE + "ServerLive"
+ACCEPT_CHARSET = h2.indexed(15)  # a field of HTTP/2's own table, in one byte
+
+
+def block_frames(stream, block, size, flags=h2.END_HEADERS):
+    """A header block in frames of so many bytes; without `flags` its rest is to come."""
+    parts = [block[i:i + size] for i in range(0, len(block), size)]
+    kinds = [h2.HEADERS] + [h2.CONTINUATION] * (len(parts) - 1)
+    last = [0] * (len(parts) - 1) + [flags]
+    return b"".join(h2.frame(*one[:2], stream, one[2]) for one in zip(kinds, last, parts))
+
+
+def many_fields(size, acknowledges):
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        block = h2.call_block(h2.INFER) + ACCEPT_CHARSET * 16000
+        yield h2.opening()
+        while acknowledges and not windows.replies:
+            yield None
+        yield windows.replies
+        for stream in range(1, 1 << 20, 2):
+            yield block_frames(stream, block, size)
+            yield 0.02
+    return script
+
+
+@attack("header blocks of 16,000 fields of one byte, 4 connections", over=True, seconds=3)
+def fields(swarm, target):
+    swarm.add(4, target.grpc, many_fields(h2.FRAME_BYTES, False))
+
+
+@attack("the same in frames of 150 bytes, each below gRPC's limit, which the client confirmed",
+        over=True, seconds=3)
+def fields_in_parts(swarm, target):
+    swarm.add(4, target.grpc, many_fields(150, True))
+
+
+@attack("600 connections with 16 KB of a header block that does not end", seconds=3)
+def block_unfinished(swarm, target):
+    def script(_peer):
+        block = h2.call_block(h2.INFER) + h2.field("x-long", "v" * 15800)
+        yield h2.opening() + block_frames(1, block, h2.FRAME_BYTES, 0)
+    swarm.add(600, target.grpc, script)
+
+
+@attack("200 connections with 80 small calls a second each whose messages never come", seconds=6)
+def calls_unreported(swarm, target):
+    def script(_peer):
+        full, again = h2.kept_block(LIVE)
+        yield h2.opening() + h2.headers(1, full)
+        for first in range(3, 1 << 20, 80):
+            yield h2.flow([h2.headers(0, again)], first, 40)
+            yield 0.5
+    swarm.add(200, target.grpc, script)
+
+
+def between(pieces, **settings):
+    """Small calls of 15 KB, which are answered at once, and a piece behind each: `pieces(windows,
+    ids)` gives their bytes, and takes the ids of its streams from `ids`."""
+    filler = h2.message(h2.field_of(99, bytes(15000)))
+
+    def script(peer):
+        windows, ids = h2.Windows(), itertools.count(1, 2)
+        peer.hear = windows.feed
+        small = pieces(windows, ids)
+        yield h2.opening(**settings)
+        while True:
+            stream = next(ids)
+            yield h2.headers(stream, h2.call_block(LIVE)) + h2.window(stream, 1 << 20)
+            unsent = {stream: filler}
+            while unsent:
+                yield windows.take(unsent, h2.END_STREAM) or None
+            yield next(small)
+    return script
+
+
+def halves(windows, ids):
+    """40 bytes at a time of messages of 60 KB, none of which becomes whole."""
+    while True:
+        stream, body = next(ids), b"q" * 40
+        yield h2.headers(stream, h2.call_block(h2.INFER)) + h2.data(stream, h2.message(b"", 60000))
+        for _ in range(1450):
+            windows.connection -= len(body)
+            yield h2.data(stream, body)
+
+
+def unanswered(windows, ids):
+    """Whole messages of 41 bytes on 14 streams, which wait behind answers that nobody reads."""
+    streams = [next(ids) for _ in range(14)]
+    yield b"".join(h2.headers(one, h2.call_block(h2.STREAM)) for one in streams)
+    body = h2.message(h2.field_of(1, b"n" * 30))
+    for stream in itertools.cycle(streams):
+        if windows.left(stream) >= len(body):
+            windows.streams[stream] -= len(body)
+            windows.connection -= len(body)
+            yield h2.data(stream, body)
+        else:
+            yield b""
+
+
+@attack("40-byte pieces of messages between whole calls, 3 connections", seconds=4)
+def pieces_pinned(swarm, target):
+    swarm.add(3, target.grpc, between(halves))
+
+
+@attack("whole messages of 41 bytes behind unread answers, between whole calls, 4 connections",
+        seconds=5)
+def messages_pinned(swarm, target):
+    swarm.add(4, target.grpc, between(unanswered, INITIAL_WINDOW_SIZE=0))
+
+
+@attack("700 connections with two requests of 1 MB each, of which 15 KB have come", seconds=5)
+def places_halved(swarm, target):
+    part = h2.message(b"z" * 15000, MB)
+
+    def script(_peer):
+        block = h2.call_block(h2.INFER)
+        yield h2.opening() + h2.headers(1, block) + h2.headers(3, block) \
+            + h2.data(1, part) + h2.data(3, part)
+        for _ in range(11):
+            yield 0.1
+            yield h2.data(1, b"z" * 4000) + h2.data(3, b"z" * 4000)
+    swarm.add(700, target.grpc, script)
+
+
+@attack("12 refused requests of 4 MB with a million unknown fields each", seconds=4)
+def fields_unknown(swarm, target):
+    body = h2.field_of(1, target.model.encode()) + h2.field_of(
+        5, h2.field_of(1, b"coords") + b"\xf8\x06\0" * 1_390_000)
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening() + h2.headers(1, h2.call_block(h2.INFER))
+        unsent = {1: h2.message(body)}
+        while True:
+            yield windows.take(unsent, h2.END_STREAM) or None
+    swarm.add(12, target.grpc, script)
