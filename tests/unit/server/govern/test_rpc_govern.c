@@ -47,18 +47,20 @@ static void end(struct rpc_server *server)
 START_TEST(calls_of_one_connection_take_turns)
 {
     struct rpc_server *server =
-        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 2000});
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 1 << 20});
     int fd = raw_open(server);
+    struct raw_windows windows = raw_windows_after(4 * 505);
     for (u32 id = 1; id <= 5; id += 2) {
         ck_assert(raw_call(fd, id, RPC_INFER, NULL));
-        ck_assert(raw_message(fd, id, 1500, 500));
+        ck_assert(raw_message(fd, id, 600000, 500));
     }
     rpc_wait_in_flight(server, 3);
     /* One or two: how many had announced themselves when the second was seen depends
      * on the network. */
     VX_WAIT_UNTIL(counters_of(server).receiving > 0);
     ck_assert_int_lt(counters_of(server).receiving, 3);
-    for (u32 id = 1; id <= 5; id += 2) ck_assert(raw_rest(fd, id, 1005));
+    size_t left[RAW_STREAMS_MAX] = {599505, 599505, 599505};
+    raw_large_rests(fd, left, &windows);
     VX_WAIT_UNTIL(counters_of(server).refused_bad == 3); /* zeros are no request */
     VX_WAIT_UNTIL(counters_of(server).receiving == 0);
     close(fd);
@@ -71,12 +73,13 @@ END_TEST
 START_TEST(who_leaves_the_line_holds_up_nobody)
 {
     struct rpc_server *server =
-        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 1000});
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 1 << 20});
     int fd = raw_open(server);
+    struct raw_windows windows = raw_windows_after(4 * 505);
     i32 in_flight = 4;
     for (u32 i = 0; i < 4; i++) {
         ck_assert(raw_call(fd, 2 * i + 1, RPC_INFER, NULL));
-        ck_assert(raw_message(fd, 2 * i + 1, 1100, 500));
+        ck_assert(raw_message(fd, 2 * i + 1, 1100000, 500));
         rpc_wait_in_flight(server, (i32)i + 1);
     }
     for (i32 i = 3; i > 0; i--) { /* _i: which calls leave, a bit each */
@@ -85,8 +88,10 @@ START_TEST(who_leaves_the_line_holds_up_nobody)
             fd, &(struct raw_frame){RAW_RESET, 0, 2 * (u32)i + 1, "\0\0\0\x8", 4}));
         rpc_wait_in_flight(server, --in_flight);
     }
+    size_t left[RAW_STREAMS_MAX] = {0};
     for (i32 i = 0; i < 4; i++)
-        if (!i || !(_i >> (i - 1) & 1)) ck_assert(raw_rest(fd, 2 * (u32)i + 1, 605));
+        if (!i || !(_i >> (i - 1) & 1)) left[i] = 1099505;
+    raw_large_rests(fd, left, &windows);
     rpc_wait_in_flight(server, 0);
     ck_assert_uint_ge(counters_of(server).refused_bad, (u64)in_flight);
     close(fd);
@@ -154,7 +159,7 @@ END_TEST
 START_TEST(halves_of_one_connection_end_it)
 {
     struct rpc_server *server =
-        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 760 << 10});
+        rpc_server_open(&(struct rpc_server_options){.receive_bytes_max = 820 << 10});
     int fd = raw_open(server);
     for (u32 i = 0; i < 4; i++) {
         ck_assert(raw_call(fd, 2 * i + 1, RPC_STREAM, NULL));

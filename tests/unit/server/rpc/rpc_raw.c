@@ -14,6 +14,7 @@
 #define HEAD_BYTES   9
 #define SMALL_BYTES  4096
 #define FRAME_LENGTH 16384 /* the largest that every peer accepts */
+#define WINDOW_BYTES 65535 /* of HTTP/2, at first */
 
 static bool send_all(int fd, const u8 *bytes, size_t count)
 {
@@ -133,8 +134,8 @@ static u32 number(const u8 *bytes)
     return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
 }
 
-/* One frame: the increment of the window of the stream, or for id 0 of the connection. */
-static void receive_window(int fd, u32 id, size_t *stream, size_t *connection)
+/* One frame: the increment of the window of a stream, or for id 0 of the connection. */
+static void receive_window(int fd, struct raw_windows *windows)
 {
     u8 head[HEAD_BYTES], payload[FRAME_LENGTH];
     receive_all(fd, head, sizeof head);
@@ -142,17 +143,51 @@ static void receive_window(int fd, u32 id, size_t *stream, size_t *connection)
     ck_assert_uint_le(length, sizeof payload);
     receive_all(fd, payload, length);
     if (head[3] != RAW_WINDOW) return;
-    if (number(head + 5) == id) *stream += number(payload);
-    if (number(head + 5) == 0) *connection += number(payload);
+    u32 id = number(head + 5);
+    ck_assert_uint_lt(id / 2, RAW_STREAMS_MAX);
+    *(id ? &windows->streams[id / 2] : &windows->connection) += number(payload);
+}
+
+struct raw_windows raw_windows_after(size_t sent)
+{
+    struct raw_windows windows = {.connection = WINDOW_BYTES - sent};
+    for (i32 i = 0; i < RAW_STREAMS_MAX; i++) windows.streams[i] = WINDOW_BYTES - sent;
+    return windows;
+}
+
+static size_t send_open(int fd, u32 id, size_t left, struct raw_windows *windows)
+{
+    size_t *stream = &windows->streams[id / 2], part = left;
+    if (part > *stream) part = *stream;
+    if (part > windows->connection) part = windows->connection;
+    ck_assert(raw_rest(fd, id, part));
+    *stream -= part;
+    windows->connection -= part;
+    return part;
+}
+
+void raw_large_rests(int fd, size_t *left, struct raw_windows *windows)
+{
+    for (bool more = true; more;) {
+        size_t sent = 0;
+        more = false;
+        for (u32 i = 0; i < RAW_STREAMS_MAX; i++) {
+            size_t part = left[i] ? send_open(fd, 2 * i + 1, left[i], windows) : 0;
+            left[i] -= part;
+            sent += part;
+            more = more || left[i];
+        }
+        if (more && !sent) receive_window(fd, windows);
+    }
 }
 
 void raw_large_message(int fd, u32 id, u32 length, size_t bytes)
 {
-    size_t first = 60000, stream = 0, connection = 0; /* of windows of 65,535 */
+    size_t first = 60000, left[RAW_STREAMS_MAX] = {0};
+    struct raw_windows windows = raw_windows_after(first);
+    left[id / 2] = bytes - first;
     ck_assert(raw_message(fd, id, length, first));
-    while (stream < bytes - first || connection < bytes - first)
-        receive_window(fd, id, &stream, &connection);
-    ck_assert(raw_rest(fd, id, bytes - first));
+    raw_large_rests(fd, left, &windows);
 }
 
 void raw_expect_end(int fd)

@@ -27,6 +27,14 @@ struct raw_frame {
     size_t length;
 };
 
+#define RAW_STREAMS_MAX 8 /* whose windows are counted */
+
+/* What the server lets a connection send. */
+struct raw_windows {
+    size_t connection;
+    size_t streams[RAW_STREAMS_MAX]; /* by half of their ids */
+};
+
 /* Connects and sends the preface. */
 int raw_open(struct rpc_server *server);
 /* The same with a receive buffer of a few KB. */
@@ -39,8 +47,12 @@ bool raw_call(int fd, u32 id, const char *path, const char *timeout);
 bool raw_message(int fd, u32 id, u32 length, size_t bytes);
 /* Sends `bytes` zeros of the rest of a message. */
 bool raw_rest(int fd, u32 id, size_t bytes);
-/* The same for more bytes than the initial windows allow: waits for the server to open
- * them. */
+/* The windows of a connection that has sent at most `sent` bytes of messages. */
+struct raw_windows raw_windows_after(size_t sent);
+/* The same for more bytes than the windows allow, `left` of each stream by half of its id:
+ * as any client does, sends on whichever stream the server opens. */
+void raw_large_rests(int fd, size_t *left, struct raw_windows *windows);
+/* The same as raw_message, on a connection that uses nothing else. */
 void raw_large_message(int fd, u32 id, u32 length, size_t bytes);
 /* Waits until the server closes, and fails the test when it never does. */
 void raw_expect_end(int fd);
