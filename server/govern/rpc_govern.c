@@ -458,6 +458,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->leaving -= govern->leaving_ns > 0;
     governor->active -= govern->shares[VX_RPC_SHARE_CALLS] > 0;
     governor->streaming -= govern->shares[VX_RPC_SHARE_STREAMS] > 0;
+    governor->streams_of[govern->origin] -= govern->shares[VX_RPC_SHARE_STREAMS];
     governor->holders -= govern->meter.held > 0;
     governor->takers -= govern->tensors > 0;
     governor->tensors -= govern->tensors;

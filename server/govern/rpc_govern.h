@@ -201,6 +201,8 @@ bool vx_rpc_govern_is_behind(struct vx_rpc_place place);
 i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
 /* The number of those that have streams. */
 i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor);
+/* How many streams are open of all connections of its origin; 0 when it has ended. */
+i32 vx_rpc_govern_streams_from(struct vx_rpc_place place);
 /* Counts so many bytes of the arena for a tensor of a call.  False: little of it is left
  * and the connection has its part already; nothing is counted. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);

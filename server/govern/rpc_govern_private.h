@@ -3,6 +3,7 @@
  *   rpc_govern.c       entries, reads, writes, the end
  *   rpc_govern_notify.c  wakes gRPC for bytes that only TLS has
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
+ *   rpc_govern_share.c  what a connection has, beside the others
  *   rpc_govern_walk.c  what was read and sent, through the meter
  *   rpc_govern_turn.c  which connection may continue, which is closed
  *   rpc_govern_leave.c  connections that gRPC has ended, while the server stops
@@ -65,6 +66,7 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *oldest;  /* the end of `live` */
     i32 fresh;                     /* connections that have begun no call */
     i32 fresh_of[VX_PEER_ORIGINS]; /* those of them of each origin */
+    i32 streams_of[VX_PEER_ORIGINS]; /* open streams of each origin */
 };
 
 extern pthread_mutex_t vx_rpc_govern_lock;

@@ -104,7 +104,8 @@ struct vx_rpc_stream {
     bool over;     /* no answer is sent any more */
     bool ended;    /* the status is being sent */
     bool strict; /* triton_grpc_error: the first error ends the stream with its status */
-    i64 active_ns; /* when a request last came, or an answer was last sent */
+    bool served; /* a request of it was answered, with no error */
+    i64 active_ns; /* when one last was, or the stream began: a refused one is no activity */
     struct vx_rpc_record *woken; /* the child that vx_rpc_stream_wake brought */
 };
 

@@ -14,8 +14,10 @@
 /* A message comes with its call.  A call that has awaited its message for so long loses
  * its place even to a connection that has as many calls. */
 #define AWAIT_NS (VX_NS_PER_S / 4)
-/* A stream that has had nothing to do for so long may lose its place. */
-#define STREAM_IDLE_NS (5 * VX_NS_PER_S)
+/* A stream that has had nothing to do for so long may lose its place; sooner, when no request
+ * of it was ever answered. */
+#define STREAM_IDLE_NS  (5 * VX_NS_PER_S)
+#define STREAM_FRESH_NS VX_NS_PER_S
 /* The same for one whose answer is not read. */
 #define STREAM_UNREAD_NS (10 * VX_NS_PER_S)
 /* A connection may have so many calls in flight, however many connections there are. */
@@ -195,25 +197,66 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     return admitted;
 }
 
-/* Whether it is idle, or its answer is not read.  A stream without a request may be in the
- * middle of a message: gRPC does not tell.  Of a connection with more than its part a stream
- * goes at once: one connection whose answers did not get through its windows had all of them
- * for as long as send_ns_max, and then again. */
-static bool may_lose_stream(const struct vx_rpc_record *record)
+/* Of a connection with more than its part a stream goes at once: one connection whose answers
+ * did not get through its windows had all of them for as long as send_ns_max, and then
+ * again. */
+static bool has_more(const struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
-    const struct vx_rpc_stream *stream = &record->stream;
-    if (!stream->open || !stream->started) return false;
     i32 streaming = vx_rpc_governor_streaming(vx_rpc_accept_governor(rpc->accept));
     i32 part = rpc->options.streams_max / (streaming + 1);
-    bool more = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS) >
-                (part > 1 ? part : 1);
+    return vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS) >
+           (part > 1 ? part : 1);
+}
+
+/* A stream without a request may be in the middle of a message: gRPC does not tell. */
+static i64 stream_idle_ns(const struct vx_rpc_record *record)
+{
+    bool behind = vx_rpc_govern_is_behind(vx_rpc_place_of(record));
+    if (has_more(record)) return AWAIT_NS;
+    return record->stream.served || behind ? STREAM_IDLE_NS : STREAM_FRESH_NS;
+}
+
+/* Whether it is idle, or its answer is not read. */
+static bool may_lose_stream(const struct vx_rpc_record *record)
+{
+    const struct vx_rpc_stream *stream = &record->stream;
+    if (!stream->open || !stream->started) return false;
     i64 now_ns = vx_clock_ns();
-    if (!stream->first)
-        return now_ns - stream->active_ns > (more ? AWAIT_NS : STREAM_IDLE_NS);
+    if (!stream->first) return now_ns - stream->active_ns > stream_idle_ns(record);
     i64 since_ns = atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed);
     return atomic_load_explicit(&record->wire, memory_order_relaxed) != VX_RPC_IDLE &&
-           now_ns - since_ns > (more ? AWAIT_NS : STREAM_UNREAD_NS);
+           now_ns - since_ns > (has_more(record) ? AWAIT_NS : STREAM_UNREAD_NS);
+}
+
+static bool may_lose_unserved(const struct vx_rpc_record *record)
+{
+    return !record->stream.served && may_lose_stream(record);
+}
+
+/* Under the lock.  For a stream from an origin that has fewer of them than another: one of the
+ * other's, with a reference; or NULL.  It is between two requests, and has been for longest.
+ * 70 connections of one client with one stream each had all of them for as long as each sent
+ * something now and then. */
+static struct vx_rpc_record *room_crowd(const struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    i32 most = vx_rpc_govern_streams_from(vx_rpc_place_of(record)) + 2;
+    i64 until_ns = vx_clock_ns() - AWAIT_NS;
+    struct vx_rpc_record *going = NULL;
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct vx_rpc_record *one = &rpc->records[i];
+        const struct vx_rpc_stream *stream = &one->stream;
+        if (!stream->open || !stream->started || stream->first) continue;
+        struct vx_rpc_place place = vx_rpc_place_of(one);
+        if (stream->active_ns > until_ns && vx_rpc_govern_is_behind(place)) continue;
+        i32 has = vx_rpc_govern_streams_from(place);
+        bool shorter = going && stream->active_ns >= going->stream.active_ns;
+        if (has < most || (has == most && shorter)) continue;
+        most = has;
+        going = one;
+    }
+    return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
 bool vx_rpc_stream_admit(struct vx_rpc_record *record)
@@ -221,8 +264,11 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     struct vx_rpc *rpc = record->rpc;
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
-    if (rpc->streams >= rpc->options.streams_max)
-        going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_stream);
+    bool full = rpc->streams >= rpc->options.streams_max;
+    if (full) going = room_crowd(record);
+    if (full && !going)
+        going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_unserved);
+    if (full && !going) going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_stream);
     if (going) vx_rpc_stream_uncount(going);
     if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->streams < rpc->options.streams_max;

@@ -130,7 +130,10 @@ static void on_sent(void *context, bool ok)
     if (!stream->first) stream->last = &stream->first;
     stream->count--;
     stream->sending = false;
-    stream->active_ns = vx_clock_ns();
+    if (child->end_code == GRPC_STATUS_OK) {
+        stream->active_ns = vx_clock_ns();
+        stream->served = true;
+    }
     if (!ok) {
         stream_set_end(parent, GRPC_STATUS_CANCELLED, stream_left);
         stream->over = true;
@@ -203,7 +206,6 @@ static void stream_take_request(struct vx_rpc_record *parent, struct vx_rpc_reco
     child_init(child, parent);
     pthread_mutex_lock(&rpc->lock);
     bool over = parent->stream.over;
-    parent->stream.active_ns = vx_clock_ns();
     pthread_mutex_unlock(&rpc->lock);
     if (over)
         vx_rpc_call_end(child, VX_CODE_CANCELLED, stream_left);

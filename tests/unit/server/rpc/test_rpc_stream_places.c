@@ -1,0 +1,192 @@
+/* All places for streams are taken: who loses one to a newcomer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/support/wait.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
+#include "tests/unit/server/rpc/rpc_stream_client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLACES 4
+/* What is never admitted is asked for so often, each time after some messages of those who
+ * have the places: far longer than their last valid request may lie back. */
+#define TRIES    100
+#define MESSAGES 10
+#define IDLE_NS  (5 * VX_NS_PER_S) /* from then on a stream is idle for anybody */
+
+struct rig {
+    struct rpc_server *server;
+    char file[128]; /* of the Unix socket */
+    u8 body[1024];
+    size_t length;
+    i64 asked_ns; /* when the first of those that have the places last asked */
+};
+
+static struct rig rig_open(void)
+{
+    struct rig rig = {.length = 0};
+    char address[160];
+    snprintf(rig.file, sizeof rig.file, "unix:/tmp/test_rpc_stream_places.%d.sock",
+             (int)getpid());
+    snprintf(address, sizeof address, "127.0.0.1:0,%s", rig.file);
+    rig.server = rpc_server_open(
+        &(struct rpc_server_options){.address = address, .streams_max = PLACES});
+    rig.length = rpc_infer_body(rig.body, sizeof rig.body, "abcd", 4);
+    return rig;
+}
+
+static grpc_channel *rig_channel(const struct rig *rig)
+{
+    char target[64];
+    snprintf(target, sizeof target, "127.0.0.1:%d", rpc_server_port(rig->server));
+    return rpc_channel_to(target);
+}
+
+static i32 streams_of(const struct rig *rig)
+{
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(rig->server), &counters);
+    return counters.streams;
+}
+
+/* One request on the stream is answered with its echo. */
+static bool is_served(const struct rig *rig, struct rpc_client *client)
+{
+    struct rpc_result result = {0};
+    bool good = rpc_client_send(client, rig->body, rig->length) &&
+                rpc_client_receive(client, &result);
+    good = good && !rpc_streamed_of(&result).error[0];
+    rpc_result_clear(&result);
+    return good;
+}
+
+static grpc_status_code leave(struct rpc_client *client)
+{
+    struct rpc_result result = {0};
+    rpc_client_half_close(client);
+    rpc_client_close(client, &result);
+    return result.code;
+}
+
+static bool newcomer_is_served(const struct rig *rig, grpc_channel *channel)
+{
+    struct rpc_client client;
+    rpc_client_open(&client, channel, RPC_STREAM, 0);
+    bool served = is_served(rig, &client);
+    grpc_status_code code = leave(&client);
+    ck_assert_int_eq(code, served ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED);
+    return served;
+}
+
+/* Those who have the places are idle only when this machine stood still. */
+static void newcomer_is_refused(const struct rig *rig, grpc_channel *channel)
+{
+    bool served = newcomer_is_served(rig, channel);
+    ck_assert(!served || vx_clock_ns() - rig->asked_ns > IDLE_NS);
+}
+
+/* Connections that hold a place each and send requests that are refused, all the time. */
+START_TEST(refused_requests_keep_no_place)
+{
+    struct rig rig = rig_open();
+    int fds[PLACES];
+    bool served = false;
+    for (i32 i = 0; i < PLACES; i++) {
+        fds[i] = raw_open(rig.server);
+        ck_assert(raw_call(fds[i], 1, RPC_STREAM, NULL));
+        ck_assert(raw_message(fds[i], 1, 0, 5));
+    }
+    grpc_channel *channel = rig_channel(&rig);
+    VX_WAIT_UNTIL(streams_of(&rig) == PLACES);
+    for (i32 try = 0; try < TRIES && !served; try++) {
+        for (i32 k = 0; k < MESSAGES; k++) {
+            for (i32 i = 0; i < PLACES; i++) ck_assert(raw_message(fds[i], 1, 0, 5));
+            rpc_sleep_ms(5);
+        }
+        served = newcomer_is_served(&rig, channel);
+    }
+    ck_assert(served);
+    grpc_channel_destroy(channel);
+    for (i32 i = 0; i < PLACES; i++) close(fds[i]);
+    rpc_server_wait_idle(rig.server);
+    rpc_server_close(rig.server);
+}
+END_TEST
+
+/* One client has all places, through a connection each, and each stream asks all the time:
+ * one of another origin gets one at once, and of the same origin nobody does. */
+START_TEST(origins_share_the_places)
+{
+    struct rig rig = rig_open();
+    grpc_channel *channels[PLACES];
+    struct rpc_client crowd[PLACES];
+    rig.asked_ns = vx_clock_ns();
+    for (i32 i = 0; i < PLACES; i++) {
+        channels[i] = rig_channel(&rig);
+        rpc_client_open(&crowd[i], channels[i], RPC_STREAM, 0);
+        ck_assert(is_served(&rig, &crowd[i]));
+    }
+    grpc_channel *same = rig_channel(&rig), *other = rpc_channel_to(rig.file);
+    newcomer_is_refused(&rig, same);
+    ck_assert(newcomer_is_served(&rig, other));
+    i32 lost = 0;
+    for (i32 i = 0; i < PLACES; i++) {
+        bool served = is_served(&rig, &crowd[i]);
+        lost += !served;
+        ck_assert_int_eq(leave(&crowd[i]),
+                         served ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED);
+        grpc_channel_destroy(channels[i]);
+    }
+    ck_assert(lost == 1 || vx_clock_ns() - rig.asked_ns > IDLE_NS);
+    grpc_channel_destroy(same);
+    grpc_channel_destroy(other);
+    rpc_server_wait_idle(rig.server);
+    rpc_server_close(rig.server);
+}
+END_TEST
+
+/* Two origins with as many streams each take none from the other. */
+START_TEST(equal_origins_keep_what_they_have)
+{
+    struct rig rig = rig_open();
+    grpc_channel *near = rpc_channel_to(rig.file), *far = rig_channel(&rig);
+    struct rpc_client clients[PLACES];
+    rig.asked_ns = vx_clock_ns();
+    for (i32 i = 0; i < PLACES; i++) {
+        rpc_client_open(&clients[i], i % 2 ? near : far, RPC_STREAM, 0);
+        ck_assert(is_served(&rig, &clients[i]));
+    }
+    newcomer_is_refused(&rig, near);
+    newcomer_is_refused(&rig, far);
+    for (i32 i = 0; i < PLACES; i++) {
+        bool served = is_served(&rig, &clients[i]);
+        ck_assert(served || vx_clock_ns() - rig.asked_ns > IDLE_NS);
+        ck_assert_int_eq(leave(&clients[i]),
+                         served ? GRPC_STATUS_OK : GRPC_STATUS_RESOURCE_EXHAUSTED);
+    }
+    grpc_channel_destroy(near);
+    grpc_channel_destroy(far);
+    rpc_server_wait_idle(rig.server);
+    rpc_server_close(rig.server);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_stream_places");
+    TCase *tests = tcase_create("rpc_stream_places");
+    tcase_set_timeout(tests, 0);
+    tcase_add_test(tests, refused_requests_keep_no_place);
+    tcase_add_test(tests, origins_share_the_places);
+    tcase_add_test(tests, equal_origins_keep_what_they_have);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
