@@ -16,8 +16,7 @@
  * message takes a child record.  A child has no gRPC call of its own but lives as above:
  * it is decoded, given to the loop, answered.  The parent queues its children in the
  * order of their messages; whichever thread sees that the first child is answered sends
- * that answer.  A child leaves the queue when its answer is sent, or unsent when the
- * stream is over.
+ * that answer.  A child leaves the queue when that is sent, or when the stream is over.
  *
  * Owner    references: one for the owner RPC or LOOP, one for each batch in progress, one
  *          for `gone` while it is in its mailbox, one for each stream message that is in

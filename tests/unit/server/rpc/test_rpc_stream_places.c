@@ -105,7 +105,7 @@ START_TEST(refused_requests_keep_no_place)
     for (i32 try = 0; try < TRIES && !served; try++) {
         for (i32 k = 0; k < MESSAGES; k++) {
             for (i32 i = 0; i < PLACES; i++) ck_assert(raw_message(fds[i], 1, 0, 5));
-            rpc_sleep_ms(5);
+            rpc_sleep_ms(5); /* sleep: a moment passes between their messages */
         }
         served = newcomer_is_served(&rig, channel);
     }
