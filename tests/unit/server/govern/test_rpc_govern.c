@@ -52,14 +52,14 @@ START_TEST(calls_of_one_connection_take_turns)
     struct raw_windows windows = raw_windows_after(4 * 505);
     for (u32 id = 1; id <= 5; id += 2) {
         ck_assert(raw_call(fd, id, RPC_INFER, NULL));
-        ck_assert(raw_message(fd, id, 600000, 500));
+        ck_assert(raw_message(fd, id, 540000, 500));
     }
     rpc_wait_in_flight(server, 3);
     /* One or two: how many had announced themselves when the second was seen depends
      * on the network. */
     VX_WAIT_UNTIL(counters_of(server).receiving > 0);
     ck_assert_int_lt(counters_of(server).receiving, 3);
-    size_t left[RAW_STREAMS_MAX] = {599505, 599505, 599505};
+    size_t left[RAW_STREAMS_MAX] = {539505, 539505, 539505};
     raw_large_rests(fd, left, &windows);
     VX_WAIT_UNTIL(counters_of(server).refused_bad == 3); /* zeros are no request */
     VX_WAIT_UNTIL(counters_of(server).receiving == 0);
@@ -79,7 +79,7 @@ START_TEST(who_leaves_the_line_holds_up_nobody)
     i32 in_flight = 4;
     for (u32 i = 0; i < 4; i++) {
         ck_assert(raw_call(fd, 2 * i + 1, RPC_INFER, NULL));
-        ck_assert(raw_message(fd, 2 * i + 1, 1100000, 500));
+        ck_assert(raw_message(fd, 2 * i + 1, 540000, 500));
         rpc_wait_in_flight(server, (i32)i + 1);
     }
     for (i32 i = 3; i > 0; i--) { /* _i: which calls leave, a bit each */
@@ -90,7 +90,7 @@ START_TEST(who_leaves_the_line_holds_up_nobody)
     }
     size_t left[RAW_STREAMS_MAX] = {0};
     for (i32 i = 0; i < 4; i++)
-        if (!i || !(_i >> (i - 1) & 1)) left[i] = 1099505;
+        if (!i || !(_i >> (i - 1) & 1)) left[i] = 539505;
     raw_large_rests(fd, left, &windows);
     rpc_wait_in_flight(server, 0);
     ck_assert_uint_ge(counters_of(server).refused_bad, (u64)in_flight);
