@@ -112,6 +112,7 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
     VX_ASSERT(!pthread_condattr_init(&attributes));
     VX_ASSERT(!pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC));
     VX_ASSERT(!pthread_cond_init(&made->idle, &attributes));
+    VX_ASSERT(!pthread_cond_init(&made->crew_joins, NULL));
     pthread_condattr_destroy(&attributes);
     gpr_set_log_function(log_line);
     grpc_init();
@@ -119,34 +120,6 @@ vx_status vx_rpc_open(const struct vx_rpc_options *options, struct vx_why *why,
     *rpc = made;
     if (status.fault) vx_rpc_close(rpc);
     return status;
-}
-
-/* Handles one event, or a message of one stream; false when the queue has shut down and
- * is empty. */
-static bool queue_turn(struct vx_rpc_queue *queue, gpr_timespec until)
-{
-    struct vx_call *stream = vx_rpc_turn_take(&queue->turn);
-    if (stream) {
-        vx_rpc_stream_hear(stream);
-        return true;
-    }
-    if (queue->turn.streams.first) until = gpr_inf_past(GPR_CLOCK_MONOTONIC);
-    grpc_event event = grpc_completion_queue_next(queue->cq, until, NULL);
-    vx_rpc_turn_asked(&queue->turn, event.type == GRPC_OP_COMPLETE);
-    if (event.type == GRPC_OP_COMPLETE) {
-        struct vx_rpc_tag *tag = event.tag;
-        VX_RPC_TAG_TAKE(tag);
-        tag->on(tag->context, event.success);
-    }
-    return event.type != GRPC_QUEUE_SHUTDOWN;
-}
-
-static void queue_run(void *context)
-{
-    struct vx_rpc_queue *queue = context;
-    vx_alloc_freeze();
-    while (queue_turn(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC))) {
-    }
 }
 
 vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
@@ -159,15 +132,12 @@ vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
     vx_status status = VX_OK;
     for (i32 i = 0; i < rpc->options.threads && !status.fault; i++) {
         struct vx_rpc_queue *queue = &rpc->queues[i];
-        status = vx_thread_open(&queue->thread, VX_ROLE_RPC, queue_run, queue);
+        status = vx_thread_open(&queue->thread, VX_ROLE_RPC, vx_rpc_queue_run, queue);
         queue->running = !status.fault;
     }
     if (!status.fault) status = vx_rpc_senders_start(rpc);
     if (status.fault) return status;
-    for (i32 i = 0; i < rpc->options.threads; i++)
-        for (i32 method = 0; method <= VX_METHODS_COUNT; method++)
-            for (i32 k = 0; k < vx_rpc_armed(method); k++)
-                vx_rpc_call_arm(rpc, i, method);
+    vx_rpc_crew_begin(rpc);
     return vx_rpc_accept_start(rpc->accept, rpc->server);
 }
 
@@ -193,6 +163,7 @@ void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *count
     counters->in_flight = from->in_flight;
     counters->receiving = from->receiving;
     counters->streams = from->streams;
+    counters->crew = from->crew;
     pthread_mutex_unlock(&from->lock);
     vx_rpc_accept_count(from->accept, counters);
 }
@@ -246,9 +217,7 @@ void vx_rpc_stop_accepting(struct vx_rpc *rpc)
     if (rpc->stopped) return;
     rpc->stopped = true;
     rpc->refusing = true;
-    pthread_mutex_lock(&rpc->lock);
-    rpc->arming_over = true;
-    pthread_mutex_unlock(&rpc->lock);
+    vx_rpc_crew_end(rpc);
     if (rpc->accept) vx_rpc_accept_stop(rpc->accept);
     rpc->shutdown = (struct vx_rpc_tag){on_shutdown, rpc};
     VX_RPC_TAG_GIVE(&rpc->shutdown);
@@ -292,7 +261,7 @@ static void close_end_calls(struct vx_rpc *rpc)
 static void close_wait_turn(struct vx_rpc *rpc)
 {
     if (!rpc->queues[0].running) { /* never started: only the shutdown's tag comes */
-        queue_turn(&rpc->queues[0], gpr_time_from_nanos(0, GPR_TIMESPAN));
+        vx_rpc_queue_turn(&rpc->queues[0], gpr_time_from_nanos(0, GPR_TIMESPAN));
         return;
     }
     i64 until_ns = vx_clock_ns() + CLOSE_TURN_NS;
@@ -337,7 +306,7 @@ static void close_queue(struct vx_rpc_queue *queue)
         grpc_completion_queue_shutdown(queue->cq);
         if (queue->running) pthread_join(queue->thread, NULL);
         while (!queue->running &&
-               queue_turn(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC))) {
+               vx_rpc_queue_turn(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC))) {
         }
         grpc_completion_queue_destroy(queue->cq);
     }
@@ -403,6 +372,7 @@ void vx_rpc_close(struct vx_rpc **rpc)
     vx_rpc_pool_close(going);
     vx_free(going->queues);
     pthread_cond_destroy(&going->idle);
+    pthread_cond_destroy(&going->crew_joins);
     pthread_mutex_destroy(&going->lock);
     vx_free(going);
 }

@@ -131,6 +131,7 @@ struct vx_rpc_counters {
     bool secure; /* there is TLS: */
     struct vx_tls_counters tls;
     i32 streams;   /* of ModelStreamInfer, now */
+    i32 crew;      /* threads that take calls, now */
     i32 receiving; /* bodies being received, now */
 };
 

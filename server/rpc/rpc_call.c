@@ -69,6 +69,7 @@ void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method)
     grpc_completion_queue *cq = rpc->queues[queue].cq;
     grpc_call_error error;
     VX_RPC_TAG_GIVE(&record->arrive);
+    atomic_fetch_add_explicit(&rpc->queues[queue].armed[method], 1, memory_order_relaxed);
     if (method == VX_RPC_METHOD_UNKNOWN) {
         grpc_call_details_init(&record->details);
         error = grpc_server_request_call(rpc->server, &record->grpc, &record->details,
@@ -150,6 +151,8 @@ static void on_arrive(void *context, bool ok)
         vx_rpc_record_unref(record);
         return;
     }
+    atomic_fetch_sub_explicit(&rpc->queues[record->queue].armed[method], 1,
+                              memory_order_relaxed);
     vx_rpc_call_arm(rpc, record->queue, method);
     record->call.arrived_ns = vx_clock_ns();
     /* First of all, so that rpc learns when the peer leaves, whatever happens next. */

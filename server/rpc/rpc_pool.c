@@ -77,9 +77,11 @@ struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 meth
 {
     pthread_mutex_lock(&rpc->lock);
     struct vx_rpc_record *record = NULL;
-    if (rpc->free && !rpc->arming_over) {
+    bool takes = vx_rpc_queue_takes(&rpc->queues[queue], method);
+    if (rpc->free && takes) {
         record = pool_take(rpc);
-    } else if (!rpc->arming_over) {
+        rpc->queues[queue].records++;
+    } else if (takes) {
         rpc->queues[queue].owed[method]++;
         rpc->owed_count++;
     }
@@ -237,6 +239,7 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     vx_rpc_stream_uncount(record);
     record->stream = (struct vx_rpc_stream){0};
     pool_give(rpc, record);
+    if (!of) rpc->queues[record->queue].records--;
     bool pay = pool_pay(rpc, &queue, &method);
     lean = child_grant(rpc, &child);
     /* Both under the lock: once vx_rpc_close gets the lock, it destroys the condition

@@ -35,6 +35,8 @@
 #include "server/call/call_tensors.h"
 #include "server/govern/rpc_govern.h"
 #include "server/rpc/rpc.h"
+#include "server/rpc/rpc_crew.h"
+#include "server/rpc/rpc_tag.h"
 #include "server/rpc/rpc_turn.h"
 
 #include <grpc/byte_buffer.h>
@@ -54,24 +56,6 @@
 #define VX_RPC_SMALL_RESERVED 64
 /* Stands for the generic call, which takes every method that is not registered. */
 #define VX_RPC_METHOD_UNKNOWN VX_METHODS_COUNT
-
-/* libgrpc is not instrumented.  So ThreadSanitizer must be told that what was written
- * before a tag was handed to gRPC is visible to the thread that gets the tag back. */
-#ifdef __SANITIZE_THREAD__
-void __tsan_acquire(void *address);
-void __tsan_release(void *address);
-#define VX_RPC_TAG_GIVE(tag_) __tsan_release(tag_)
-#define VX_RPC_TAG_TAKE(tag_) __tsan_acquire(tag_)
-#else
-#define VX_RPC_TAG_GIVE(tag_) ((void)(tag_))
-#define VX_RPC_TAG_TAKE(tag_) ((void)(tag_))
-#endif
-
-/* What gRPC gives back when a batch completes; the queue's thread calls `on`. */
-struct vx_rpc_tag {
-    void (*on)(void *context, bool ok);
-    void *context;
-};
 
 /* What the call is waiting for its client to do; CUT: to read, though it was ended. */
 enum vx_rpc_wire { VX_RPC_IDLE, VX_RPC_RECEIVING, VX_RPC_SENDING, VX_RPC_CUT };
@@ -156,7 +140,12 @@ struct vx_rpc_queue {
     pthread_t thread;
     bool running;
     i32 owed[VX_METHODS_COUNT + 1]; /* (lock) calls to arm when records return */
+    i32 records;                    /* (lock) armed calls of it, and calls that arrived */
+    atomic_int armed[VX_METHODS_COUNT + 1];
     /* Used by the queue's thread only. */
+    bool joined; /* the crew, and has armed its calls */
+    struct vx_rpc_watch watch;
+    int schedstat; /* the system's account of the thread; -1: none */
     struct vx_rpc_turn turn;
     struct vx_span *spans;
     void *scratch_block;
@@ -209,13 +198,14 @@ struct vx_rpc {
     struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that need a child */
     struct vx_rpc_lend *lends, *lends_free;        /* (lock) */
     i32 lends_count, lends_out;                    /* (lock) */
-    bool arming_over; /* (lock) no more calls are asked for */
-    bool shut_down;   /* (lock) the shutdown tag is back */
-
+    bool arming_over;          /* (lock) no more calls are asked for */
+    atomic_int crew;           /* (lock, to write) the first queues, which take calls */
+    pthread_cond_t crew_joins; /* for the threads of the others */
+    struct vx_rpc_watch watch; /* (lock) of all threads */
+    bool shut_down;            /* (lock) the shutdown tag is back */
     _Atomic u64 calls[VX_METHODS_COUNT];
     _Atomic u64 refused_full, refused_bad, refused_draining, unknown_methods;
-    _Atomic u64 cut_receiving, cut_sending;
-    _Atomic u64 bytes_in, bytes_out;
+    _Atomic u64 cut_receiving, cut_sending, bytes_in, bytes_out;
 };
 
 static inline struct vx_rpc_place vx_rpc_place_of(const struct vx_rpc_record *record)
@@ -432,6 +422,16 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
+/* rpc_queue.c: one event, or a message of one stream; false when the queue has shut down and
+ * is empty. */
+bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until);
+void vx_rpc_queue_run(void *queue);
+/* Under the lock: whether calls of `method` are armed on it. */
+bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method);
+/* Calls are taken from now on, by one thread; none is taken any more. */
+void vx_rpc_crew_begin(struct vx_rpc *rpc);
+void vx_rpc_crew_end(struct vx_rpc *rpc);
+
 /* rpc_metadata.c: takes from the headers what the call needs of them. */
 void vx_rpc_metadata_read(struct vx_rpc_record *record);
 /* How many calls of `method` are armed on each queue. */

@@ -35,6 +35,16 @@ static i32 descriptors_open(void)
     return count;
 }
 
+/* As many as there are threads that take calls. */
+static i32 records_armed(const struct vx_rpc *rpc)
+{
+    i32 armed = 0;
+    for (i32 i = 0; i < rpc->options.threads; i++)
+        for (i32 method = 0; method <= VX_METHODS_COUNT; method++)
+            armed += atomic_load(&rpc->queues[i].armed[method]);
+    return armed;
+}
+
 static struct census census_make(struct rpc_server *server)
 {
     struct vx_rpc *rpc = rpc_server_rpc(server);
@@ -42,13 +52,13 @@ static struct census census_make(struct rpc_server *server)
     struct census census = {.descriptors = descriptors_open(),
                             .slots = rpc_server_slots_out(server)};
     pthread_mutex_lock(&rpc->lock);
-    census.records = rpc->records_count - rpc->free_count;
+    census.records = rpc->records_count - rpc->free_count - records_armed(rpc);
     census.lends = rpc->lends_out;
     pthread_mutex_unlock(&rpc->lock);
     return census;
 }
 
-/* Once all is quiet only the prepared records are taken: as many as before. */
+/* Once all is quiet only armed records are taken, which wait for calls. */
 static void census_check(struct rpc_server *server, const struct census *before)
 {
     struct census now;
