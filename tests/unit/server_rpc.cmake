@@ -15,6 +15,8 @@ if(VX_SERVER)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()
+  vx_unit_test(NAME test_rpc_governor_late
+    SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/tls/tls_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   vx_unit_test(NAME test_health LIBS server
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c)
   vx_unit_test(NAME test_h2_meter LIBS server)
