@@ -15,7 +15,7 @@ enum vx_rpc_cut {
     VX_RPC_CUT_HEADERS, /* a header block of more than VX_H2_BLOCK_BYTES_MAX */
     VX_RPC_CUT_IDLE,    /* it had no call, and others wanted its place */
     VX_RPC_CUT_LARGE,   /* a message far beyond message_bytes_max */
-    VX_RPC_CUT_LATE,    /* a message took longer than receive_ns_max */
+    VX_RPC_CUT_LATE,    /* a message, or what comes before it, took too long */
     VX_RPC_CUT_STILL,   /* a message made no progress while others waited for its room */
     VX_RPC_CUT_STREAMS, /* more open streams than a client may have */
     VX_RPC_CUT_UNFINISHED, /* unfinished messages of more than receive_bytes_max */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/models/models_private.h"
 
+#include "engine/base/memory/access.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
@@ -94,6 +95,7 @@ void vx_models_fail(struct vx_models *models, i32 instance, const char *text)
     if (!models->loads[instance].failed) {
         snprintf(row->reason, sizeof row->reason, "%s", text);
         models_log(VX_EVENT_MODEL_FAILED, row);
+        vx_access_hide(row->reason); /* clients get it, too */
     }
     models->loads[instance].failed = true;
     vx_models_take_back(models, instance);

@@ -328,14 +328,13 @@ void vx_models_wanted_no_row(struct vx_models *models, const char *name)
             models->waiters[i].no_row = true;
 }
 
-static vx_status waiter_not_there(const struct vx_models *models, const char *name,
-                                  bool readable, struct vx_why *why)
+/* As Triton says it, without the repository's path, which the log has. */
+static vx_status waiter_not_there(const char *name, bool readable, struct vx_why *why)
 {
-    VX_FAIL_WHY(
-        why, NOT_FOUND, "the repository has no such model",
-        "failed to load '%.60s', failed to poll from model repository '%.100s': %s", name,
-        models->options.repository,
-        readable ? "it has no model of that name with a version" : "it cannot be read");
+    VX_FAIL_WHY(why, NOT_FOUND, "the repository has no such model",
+                "failed to load '%.60s', failed to poll from model repository: %s", name,
+                readable ? "it has no model of that name with a version"
+                         : "it cannot be read");
 }
 
 void vx_models_wanted_after(struct vx_models *models, bool readable)
@@ -347,7 +346,7 @@ void vx_models_wanted_after(struct vx_models *models, bool readable)
         waiter->listed = true;
         if (readable && listing_has(models, waiter->name)) continue;
         struct vx_why why = {""};
-        vx_status status = waiter_not_there(models, waiter->name, readable, &why);
+        vx_status status = waiter_not_there(waiter->name, readable, &why);
         if (readable && !wish_is_named(models, waiter->name))
             wish_remove(models, waiter->name);
         waiter_end(models, waiter, status, &why);

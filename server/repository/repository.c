@@ -391,6 +391,7 @@ bool vx_repository_why_absent(const struct vx_repository_listing *listing,
          (odd = vx_repository_next_odd_model(listing, &cursor));) {
         if (strcmp(odd->name, name)) continue;
         *why = odd->why;
+        vx_access_hide(why->text);
         return true;
     }
     return false;

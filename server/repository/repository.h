@@ -104,8 +104,9 @@ void vx_repository_sort_odds(struct vx_repository_listing *listing);
 const struct vx_repository_entry *
 vx_repository_find(const struct vx_repository_listing *listing, const char *name,
                    i64 version);
-/* Why a model that should be in the repository is not loaded; `version` 0 = any.  False:
- * the listing has no reason, or nobody expects the model in it. */
+/* Why a model that should be in the repository is not loaded, for clients: without paths.
+ * `version` 0 = any.  False: the listing has no reason, or nobody expects the model in
+ * it. */
 bool vx_repository_why_absent(const struct vx_repository_listing *listing,
                               const char *name, i64 version, struct vx_why *why);
 /* What a served model's directory has that is not served; "" = nothing. */

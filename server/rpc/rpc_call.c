@@ -206,9 +206,11 @@ void vx_rpc_message_drop(struct vx_rpc_record *record)
     record->call.message = (struct vx_span){0};
 }
 
+/* gRPC drops what came of a message that END_STREAM cuts off, and does not say so. */
 static vx_status message_missing(void)
 {
-    VX_FAIL(INVALID_ARGUMENT, "expected one message, but the client sent none");
+    VX_FAIL(INVALID_ARGUMENT, "expected one message, but the client sent none, or only "
+                              "the beginning of one");
 }
 
 /* Makes the payload one span: in place when it came as one slice, as small messages

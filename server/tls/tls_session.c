@@ -66,7 +66,8 @@ static bool begin(struct vx_tls_session *session)
     return true;
 }
 
-/* gRPC waits for the preface for ever, so it is awaited here; it stays in OpenSSL. */
+/* gRPC waits for the preface for ever, so its first byte is awaited here, and the rest by
+ * govern/, as without TLS.  It stays in OpenSSL. */
 static enum vx_tls_result await_preface(struct vx_tls_session *session)
 {
     char bytes[sizeof VX_HTTP2_PREFACE - 1];

@@ -42,7 +42,7 @@ class Control:
     def index(self, **fields):
         """{(name, version): (state, reason)}"""
         reply = self.reflected.call("RepositoryIndex", **fields)
-        return {(m["name"], m["version"]): (m["state"], m.get("reason", ""))
+        return {(m["name"], m.get("version", "")): (m["state"], m.get("reason", ""))
                 for m in reply.get("models", [])}
 
     def refused(self, method, **fields):
@@ -225,8 +225,8 @@ def test_explicit_control(tmp_path):
         # Requests that cannot succeed.
         assert control.refused("RepositoryModelLoad", model_name="nowhere") == (
             grpc.StatusCode.NOT_FOUND,
-            "failed to load 'nowhere', failed to poll from model repository "
-            f"'{str(repository)[:100]}': it has no model of that name with a version")
+            "failed to load 'nowhere', failed to poll from model repository: "
+            "it has no model of that name with a version")
         assert control.refused("RepositoryModelUnload", model_name="nowhere") == (
             grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'nowhere' is not found: "
             "this server has 'a', 'b', 'c'")
@@ -242,6 +242,38 @@ def test_explicit_control(tmp_path):
         ConvModel().write(repository, "broken")
         control.load("broken")                  # tried again when it is asked for again
         assert control.index()["broken", "1"] == ("READY", "")
+
+
+def test_no_client_is_told_where_the_repository_is(tmp_path):
+    """A link to a file that is not there names it, and the log has all of its path."""
+    repository, blobs = tmp_path / "repository", "/nowhere/voxeld/blobs"
+    ConvModel().write(repository, "linked")
+    (repository / "linked" / "1" / "weights.safetensors").unlink()
+    (repository / "linked" / "1" / "weights.safetensors").symlink_to(blobs + "/5e7a")
+    (repository / "gone").symlink_to(blobs + "/gone-1")
+    with serving(repository, tmp_path, "--model-control", "explicit",
+                 "--threads", "1") as (daemon, client, control):
+        said = [control.refused("RepositoryModelLoad", model_name=name)
+                for name in ("linked", "gone", "nowhere")]
+        missing = "No such file or directory: it is a link to '{}', which is not there"
+        failed = "linked/1/weights.safetensors: cannot be opened: " + missing
+        assert said[0] == (grpc.StatusCode.INVALID_ARGUMENT,
+                           "load failed for model 'linked': version 1 is at UNAVAILABLE state: "
+                           + failed.format("5e7a"))
+        assert said[1][0] is said[2][0] is grpc.StatusCode.NOT_FOUND
+        index = control.index()
+        assert index["linked", "1"] == ("UNAVAILABLE", failed.format("5e7a"))
+        gone = "model directory 'gone' cannot be read: " + missing
+        assert index["gone", ""] == ("UNAVAILABLE", "unloaded: " + gone.format("gone-1"))
+        with pytest.raises(voxeld.NotFound) as caught:
+            client.infer("gone", *random_grid(1, 10))
+        assert caught.value.message.endswith("is not found: " + gone.format("gone-1"))
+        for _, sentence in [*said, *index.values()]:
+            assert blobs not in sentence and str(repository) not in sentence, sentence
+        daemon.wait_said("MODEL_FAILED")
+        for name in ("5e7a", "gone-1"):
+            assert f"{blobs}/{name}', which is not there" in daemon.log(), daemon.log()
+        assert f"repository={repository} " in daemon.log()
 
 
 def test_explicit_loads_all_that_are_there_at_start(tmp_path):

@@ -1,13 +1,13 @@
 # Calls from outside: gRPC, and the RPCs beside inference.
 if(VX_SERVER)
-  foreach(name test_rpc test_rpc_accept test_rpc_crew test_rpc_infer_stream test_rpc_lends test_rpc_listen test_rpc_peers test_rpc_stream_leaving test_rpc_streams)
+  foreach(name test_rpc_accept test_rpc_crew test_rpc_infer_stream test_rpc_lends test_rpc_listen test_rpc_peers test_rpc_stream_leaving test_rpc_streams)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c LIBS server)
   endforeach()
   # Under TSan its floods take minutes: `long`.
   vx_unit_test(NAME test_rpc_govern LIBS server LABELS long
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c)
-  foreach(name test_rpc_farewell test_rpc_leaving test_rpc_slow test_rpc_stream_places test_rpc_turns)
+  foreach(name test_rpc test_rpc_farewell test_rpc_leaving test_rpc_slow test_rpc_stream_places test_rpc_turns)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()
@@ -15,6 +15,8 @@ if(VX_SERVER)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()
+  vx_unit_test(NAME test_rpc_governor_late
+    SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/tls/tls_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   vx_unit_test(NAME test_health LIBS server
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c)
   vx_unit_test(NAME test_h2_meter LIBS server)

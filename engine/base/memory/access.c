@@ -17,12 +17,23 @@ static bool link_target(const char *path, char *target, size_t bytes)
     return length >= 0;
 }
 
+#define LINK_TO "it is a link to '"
+
+void vx_access_hide(char *sentence)
+{
+    char *target = strstr(sentence, LINK_TO "/");
+    if (!target) return;
+    target += sizeof LINK_TO - 1;
+    const char *name = strrchr(target, '/') + 1;
+    memmove(target, name, strlen(name) + 1);
+}
+
 const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES])
 {
     struct stat about;
     char target[64];
     if (error == ENOENT && link_target(path, target, sizeof target))
-        snprintf(out, VX_ACCESS_BYTES, "%s: it is a link to '%s', which is not there",
+        snprintf(out, VX_ACCESS_BYTES, "%s: " LINK_TO "%s', which is not there",
                  strerror(error), target);
     else if (error != EACCES)
         snprintf(out, VX_ACCESS_BYTES, "%s", strerror(error));

@@ -19,5 +19,8 @@
 
 /* `error` is the errno of the call that failed for `path`; returns `out`. */
 const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES]);
+/* Of a sentence with such a text in it, for somebody elsewhere: leaves only the name of a
+ * link's target, if it is an absolute path. */
+void vx_access_hide(char *sentence);
 
 #endif

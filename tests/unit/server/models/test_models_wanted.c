@@ -349,10 +349,9 @@ START_TEST(a_load_of_what_is_not_there)
     list_all(true);
     ck_assert_ptr_eq(rig_ended, &me);
     ck_assert_int_eq(rig_ended_code, VX_CODE_NOT_FOUND);
-    ck_assert_str_eq(
-        rig_ended_why,
-        "failed to load 'x', failed to poll from model repository '/models': it "
-        "has no model of that name with a version");
+    ck_assert_str_eq(rig_ended_why, "failed to load 'x', failed to poll from model "
+                                    "repository: it has no model of that "
+                                    "name with a version");
     rig_list_add("x", 1, 10);
     rig_list_give(false); /* no client wants it now */
     ck_assert_int_eq(rig_picked("x", 0), -1);

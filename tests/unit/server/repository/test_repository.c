@@ -186,8 +186,9 @@ END_TEST
 
 START_TEST(a_link_that_leads_nowhere_may_be_a_model)
 {
-    static const char *const links[][2] = {{"loop", "loop"}, {"gone", "nowhere"}};
+    static const char *const links[][2] = {{"loop", "loop"}, {"gone", "/none/gone-1"}};
     char path[256];
+    struct vx_why why;
     for (size_t i = 2; i-- > 0;) {
         snprintf(path, sizeof path, "%s/%s", root, links[i][0]);
         ck_assert_int_eq(symlink(links[i][1], path), 0);
@@ -197,9 +198,11 @@ START_TEST(a_link_that_leads_nowhere_may_be_a_model)
         /* A broken link has no model; a directory that cannot be read may have one. */
         ck_assert_int_eq(listing.complete, i == 1);
     }
-    ck_assert_str_eq(odd_find("gone")->why.text,
+    ck_assert_ptr_nonnull(strstr(odd_find("gone")->why.text, "to '/none/gone-1', "));
+    ck_assert(vx_repository_why_absent(&listing, "gone", 0, &why)); /* clients get it */
+    ck_assert_str_eq(why.text,
                      "model directory 'gone' cannot be read: No such file or directory: "
-                     "it is a link to 'nowhere', which is not there");
+                     "it is a link to 'gone-1', which is not there");
 }
 END_TEST
 

@@ -2,16 +2,22 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#define _GNU_SOURCE
 #include "tests/unit/server/rpc/rpc_harness.h"
 
 #include "engine/base/process/clock.h"
 #include "server/rpc/rpc_private.h"
+#include "tests/support/wait.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
 
 #include <check.h>
 #include <grpc/grpc.h>
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const struct rpc_server_options defaults;
 
@@ -115,6 +121,9 @@ START_TEST(bad_bodies_are_refused_alone)
 }
 END_TEST
 
+static const char no_whole_message[] = "expected one message, but the client sent none, "
+                                       "or only the beginning of one";
+
 START_TEST(call_without_message_is_invalid)
 {
     static const char *const paths[] = {RPC_INFER, RPC_LIVE, RPC_WATCH};
@@ -127,10 +136,46 @@ START_TEST(call_without_message_is_invalid)
         rpc_client_half_close(&client);
         rpc_client_close(&client, &result);
         ck_assert_int_eq(result.code, GRPC_STATUS_INVALID_ARGUMENT);
-        ck_assert_ptr_nonnull(strstr(result.text, "expected one message"));
+        ck_assert_str_eq(result.text, no_whole_message);
     }
     rpc_server_wait_idle(server);
     grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+END_TEST
+
+/* Reads until the server has sent these bytes. */
+static void raw_expect(int fd, const char *bytes, size_t count)
+{
+    static u8 got[1 << 16];
+    struct pollfd ask = {.fd = fd, .events = POLLIN};
+    for (size_t length = 0; !memmem(got, length, bytes, count);) {
+        ck_assert_msg(poll(&ask, 1, VX_WAIT_SECONDS * 1000) == 1, "not sent: %s", bytes);
+        ssize_t more = recv(fd, got + length, sizeof got - length, 0);
+        ck_assert_msg(more > 0, "the connection ended before: %s", bytes);
+        length += (size_t)more;
+    }
+}
+
+/* The client ends its call in the prefix of a message of 10 bytes, or behind it. */
+START_TEST(message_that_is_cut_off_is_invalid)
+{
+    static const char *const paths[] = {RPC_INFER, RPC_LIVE, RPC_WATCH};
+    static const size_t sent[] = {2, 5, 9};
+    static const char message[] = "\0\0\0\0\12\12\2ab";
+    struct rpc_server *server = rpc_server_open(&defaults);
+    int fd = raw_open(server);
+    u32 id = 1;
+    for (size_t i = 0; i < VX_COUNT(paths); i++)
+        for (size_t s = 0; s < VX_COUNT(sent); s++, id += 2) {
+            struct raw_frame part = {RAW_DATA, RAW_END_STREAM, id, message, sent[s]};
+            ck_assert(raw_call(fd, id, paths[i], NULL) && raw_send(fd, &part));
+            raw_expect(fd, no_whole_message, strlen(no_whole_message));
+        }
+    struct vx_rpc_counters counters;
+    vx_rpc_counters_get(rpc_server_rpc(server), &counters);
+    ck_assert_uint_eq(counters.refused_bad, VX_COUNT(paths) * VX_COUNT(sent));
+    close(fd);
     rpc_server_close(server);
 }
 END_TEST
@@ -349,6 +394,7 @@ int main(void)
     tcase_add_test(tests, unknown_method_is_unimplemented);
     tcase_add_test(tests, bad_bodies_are_refused_alone);
     tcase_add_test(tests, call_without_message_is_invalid);
+    tcase_add_test(tests, message_that_is_cut_off_is_invalid);
     tcase_add_test(tests, message_over_the_limit_is_refused);
     tcase_add_test(tests, one_call_too_many_is_refused_unread);
     tcase_add_test(tests, deadline_and_trace_reach_the_loop);

@@ -125,20 +125,25 @@ void tls_rig_take(struct tls_rig *rig, struct tls_pair *pairs, size_t count)
             }
 }
 
-static bool shake_step(struct tls_pair *pair, bool *said)
+static bool shake_step(struct tls_pair *pair, int count, bool *said)
 {
     if (SSL_do_handshake(pair->client) == 1 && !*said)
-        *said = SSL_write(pair->client, TLS_PREFACE, 24) == 24;
+        *said = SSL_write(pair->client, TLS_PREFACE, count) == count;
     ERR_clear_error();
     vx_tls_session_go(pair->session);
     tls_rig_take(pair->rig, pair, 1);
     return pair->over;
 }
 
-void tls_pair_shake(struct tls_pair *pair)
+void tls_pair_shake_part(struct tls_pair *pair, int count)
 {
     bool said = false;
-    VX_WAIT_UNTIL(shake_step(pair, &said));
+    VX_WAIT_UNTIL(shake_step(pair, count, &said));
+}
+
+void tls_pair_shake(struct tls_pair *pair)
+{
+    tls_pair_shake_part(pair, sizeof TLS_PREFACE - 1);
 }
 
 void tls_pair_close(struct tls_pair *pair)

@@ -37,6 +37,8 @@ void tls_rig_close(struct tls_rig *rig);
 void tls_pair_open(struct tls_rig *rig, struct tls_pair *pair, u16 origin, int version);
 /* Shakes hands and sends the preface, until the session is finished. */
 void tls_pair_shake(struct tls_pair *pair);
+/* The same with only so many bytes of the preface. */
+void tls_pair_shake_part(struct tls_pair *pair, int count);
 void tls_pair_close(struct tls_pair *pair);
 /* Takes sessions that are over: sets `over` of the pair among `pairs` that has it. */
 void tls_rig_take(struct tls_rig *rig, struct tls_pair *pairs, size_t count);

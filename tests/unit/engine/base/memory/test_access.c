@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "engine/base/memory/access.h"
 
+#include "engine/base/types.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -86,6 +88,28 @@ START_TEST(other_reasons_are_the_systems)
 }
 END_TEST
 
+START_TEST(a_target_elsewhere_is_hidden)
+{
+    static const char *const sentences[][2] = {
+        {"m: it is a link to '/srv/models/5e7a', which is not there",
+         "m: it is a link to '5e7a', which is not there"},
+        {"m: it is a link to '/5e7a', which is not there",
+         "m: it is a link to '5e7a', which is not there"},
+        {"m: it is a link to '/srv/mod", "m: it is a link to 'mod"}, /* cut to fit */
+        {"m: it is a link to '../blobs/5e7a', which is not there",
+         "m: it is a link to '../blobs/5e7a', which is not there"},
+        {"expected / in '/a/b'", "expected / in '/a/b'"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < VX_COUNT(sentences); i++) {
+        char sentence[VX_ACCESS_BYTES];
+        snprintf(sentence, sizeof sentence, "%s", sentences[i][0]);
+        vx_access_hide(sentence);
+        ck_assert_str_eq(sentence, sentences[i][1]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("access");
@@ -94,6 +118,7 @@ int main(void)
     tcase_add_test(tcase, both_users_are_named);
     tcase_add_test(tcase, a_directory_above_it_is_told);
     tcase_add_test(tcase, other_reasons_are_the_systems);
+    tcase_add_test(tcase, a_target_elsewhere_is_hidden);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
