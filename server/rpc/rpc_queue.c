@@ -172,9 +172,8 @@ static void look(struct vx_rpc_queue *queue)
     i64 used_ns = cpu_ns_of(CLOCK_THREAD_CPUTIME_ID) + kept_waiting_ns(queue->schedstat);
     bool busy = vx_rpc_crew_is_busy(&queue->watch, now_ns, used_ns);
     pthread_mutex_lock(&rpc->lock);
-    i32 crew = atomic_load_explicit(&rpc->crew, memory_order_relaxed);
-    if (busy && crew < rpc->options.threads)
-        crew_set(rpc, crew + 1);
+    if (busy)
+        crew_set(rpc, rpc->options.threads);
     else if (!busy && !rpc->arming_over && is_idle(rpc, now_ns))
         crew_set(rpc, 1);
     pthread_mutex_unlock(&rpc->lock);

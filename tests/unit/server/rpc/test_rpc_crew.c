@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #define THREADS 4
-#define CLIENTS 12
-#define BYTES   100000
+#define CLIENTS 6
+#define BYTES   2000000
 
 START_TEST(a_thread_is_busy_from_seven_tenths_on)
 {
