@@ -342,6 +342,7 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     if (!record->payload) return message_missing();
     record->call.body_bytes = grpc_byte_buffer_length(record->payload);
     count(&rpc->bytes_in, record->call.body_bytes);
+    vx_rpc_crew_large(rpc, record->call.body_bytes);
     vx_panic_note("decoding a body of bytes", record->call.body_bytes);
     struct vx_spans spans;
     VX_TRY(infer_list_spans(record, &spans, why));

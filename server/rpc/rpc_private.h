@@ -422,14 +422,14 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
-/* rpc_queue.c: one event, or a message of one stream; false when the queue has shut down and
- * is empty. */
+/* rpc_queue.c: one event, or a stream's message; false: it has shut down and is empty. */
 bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until);
 void vx_rpc_queue_run(void *queue);
 /* Under the lock: whether calls of `method` are armed on it. */
 bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method);
-/* Calls are taken from now on, by one thread; none is taken any more. */
+/* Calls are taken by one thread, from now on; by all, as one decodes so many bytes; by none. */
 void vx_rpc_crew_begin(struct vx_rpc *rpc);
+void vx_rpc_crew_large(struct vx_rpc *rpc, size_t bytes);
 void vx_rpc_crew_end(struct vx_rpc *rpc);
 
 /* rpc_metadata.c: takes from the headers what the call needs of them. */

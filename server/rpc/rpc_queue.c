@@ -17,6 +17,9 @@
 /* A thread that has left the crew, and still has calls, looks so often whether the last one
  * has ended on another thread. */
 #define LEAVE_NS VX_NS_PER_S
+/* A message from this size on is decoded for a millisecond and more, in which others would
+ * wait for the thread if it were alone. */
+#define LARGE_BYTES (4 << 20)
 
 bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until)
 {
@@ -164,6 +167,23 @@ static bool is_idle(struct vx_rpc *rpc, i64 now_ns)
            vx_rpc_crew_is_idle(&rpc->watch, now_ns, cpu_ns_of_all(rpc));
 }
 
+/* Under the lock.  They stay for as long as it takes until all are looked at. */
+static void all_join(struct vx_rpc *rpc, i64 now_ns)
+{
+    if (atomic_load_explicit(&rpc->crew, memory_order_relaxed) == rpc->options.threads)
+        return;
+    crew_set(rpc, rpc->options.threads);
+    rpc->watch = (struct vx_rpc_watch){now_ns, cpu_ns_of_all(rpc)};
+}
+
+void vx_rpc_crew_large(struct vx_rpc *rpc, size_t bytes)
+{
+    if (bytes < LARGE_BYTES) return;
+    pthread_mutex_lock(&rpc->lock);
+    all_join(rpc, vx_clock_ns());
+    pthread_mutex_unlock(&rpc->lock);
+}
+
 static void look(struct vx_rpc_queue *queue)
 {
     struct vx_rpc *rpc = queue->rpc;
@@ -173,7 +193,7 @@ static void look(struct vx_rpc_queue *queue)
     bool busy = vx_rpc_crew_is_busy(&queue->watch, now_ns, used_ns);
     pthread_mutex_lock(&rpc->lock);
     if (busy)
-        crew_set(rpc, rpc->options.threads);
+        all_join(rpc, now_ns);
     else if (!busy && !rpc->arming_over && is_idle(rpc, now_ns))
         crew_set(rpc, 1);
     pthread_mutex_unlock(&rpc->lock);
