@@ -22,8 +22,16 @@ static vx_status texts_check_one(const ProtobufCMessageDescriptor *descriptor,
     return VX_OK;
 }
 
+/* Numbers grow little.  Whatever else there is gets memory of its own. */
+static bool is_part(const ProtobufCFieldDescriptor *field)
+{
+    return !field || field->type == PROTOBUF_C_TYPE_STRING ||
+           field->type == PROTOBUF_C_TYPE_BYTES || field->type == PROTOBUF_C_TYPE_MESSAGE;
+}
+
 static vx_status texts_check_depth(const ProtobufCMessageDescriptor *descriptor,
-                                   struct vx_span message, struct vx_why *why, int depth)
+                                   struct vx_span message, struct vx_why *why, int depth,
+                                   i32 *parts)
 {
     VX_ASSERT(depth < DEPTH_MAX);
     struct vx_spans spans = {&message, 1, message.bytes};
@@ -35,14 +43,19 @@ static vx_status texts_check_depth(const ProtobufCMessageDescriptor *descriptor,
         /* The message is one span, so the value is contiguous. */
         struct vx_span value = {scan.at, (size_t)got.bytes};
         vx_scan_copy(&scan, NULL, value.bytes);
-        if (got.type != VX_SCAN_BYTES) continue;
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field(descriptor, got.number);
-        if (!field) continue;
+        *parts += is_part(field);
+        VX_ENSURE_WHY(*parts <= VX_PARTS_MAX, why, RESOURCE_EXHAUSTED,
+                      "the message has too many fields",
+                      "expected at most %d texts, sub-messages and unknown fields in a "
+                      "message, got more",
+                      VX_PARTS_MAX);
+        if (!field || got.type != VX_SCAN_BYTES) continue;
         if (field->type == PROTOBUF_C_TYPE_STRING)
             VX_TRY(texts_check_one(descriptor, field, value, why));
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
-            VX_TRY(texts_check_depth(field->descriptor, value, why, depth + 1));
+            VX_TRY(texts_check_depth(field->descriptor, value, why, depth + 1, parts));
     }
     return VX_OK;
 }
@@ -50,5 +63,6 @@ static vx_status texts_check_depth(const ProtobufCMessageDescriptor *descriptor,
 vx_status vx_texts_check(const ProtobufCMessageDescriptor *descriptor,
                          struct vx_span message, struct vx_why *why)
 {
-    return texts_check_depth(descriptor, message, why, 0);
+    i32 parts = 0;
+    return texts_check_depth(descriptor, message, why, 0, &parts);
 }

@@ -56,6 +56,7 @@ TCP = {
     "pieces_pinned": (("pieces_pinned",), 4),
     "messages_pinned": (("messages_pinned",), 5),
     "places_halved": (("places_halved",), 4),
+    "fields_unknown": (("fields_unknown",), 3),
     "pings": (("ping", "ping_acks", "pings_spread"), 1.5),
     "ping_deaf": (("ping_deaf",), 1.5),
     "settings": (("settings", "settings_deaf", "settings_long", "settings_windows"), 1.5),
@@ -119,7 +120,7 @@ QUICK = {
     "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
     "half_open", "churn", "mix_all",
     "fields", "calls_unreported", "pieces_pinned", "messages_pinned", "places_halved",
-    "crowd_calls",
+    "fields_unknown", "crowd_calls",
     "calls", "messages",
 }
 

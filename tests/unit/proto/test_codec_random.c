@@ -192,6 +192,56 @@ START_TEST(floods_end_at_a_limit)
 }
 END_TEST
 
+/* Unknown numbers and bytes, empty inputs and outputs, inputs with empty contents, parameters
+ * with an empty key and value. */
+static const struct {
+    const char *hex;
+    u8 bytes;
+    i32 parts;
+} part_kinds[] = {{"7801", 2, 1}, {"7a00", 2, 1},     {"2a00", 2, 1},
+                  {"3200", 2, 1}, {"2a022a00", 4, 2}, {"22040a001200", 6, 3}};
+
+/* The model's name, units of one kind, and unknown numbers until there are `parts`. */
+static void parse_parts(i32 kind, i32 parts)
+{
+    struct wire *unit = calloc(1, sizeof *unit);
+    char notation[64];
+    snprintf(notation, sizeof notation, "!%s", part_kinds[kind].hex);
+    wire_write(unit, notation);
+    ck_assert_uint_eq(unit->length, part_kinds[kind].bytes);
+    wire_write(&wire, "1'm'");
+    u8 *bytes = malloc(wire.length + (size_t)parts * 6), *end = bytes + wire.length;
+    memcpy(bytes, wire.bytes, wire.length);
+    i32 left = parts - 1;
+    for (; left >= part_kinds[kind].parts; left -= part_kinds[kind].parts) {
+        memcpy(end, unit->bytes, unit->length);
+        end += unit->length;
+    }
+    for (; left; left--) {
+        memcpy(end, "\x78\x01", 2);
+        end += 2;
+    }
+    parse_flat(&parse, bytes, (size_t)(end - bytes));
+    free(bytes);
+    free(unit);
+}
+
+/* As many parts as a message may have fit into a tenth of the scratch memory, whatever they
+ * are; one more is refused. */
+START_TEST(parts_have_a_limit)
+{
+    parse_scratch_bytes = VX_INFER_SCRATCH_BYTES / 10;
+    parse_parts(_i, VX_PARTS_MAX);
+    ck_assert_msg(!strstr(parse_text(&parse), "fields"), "%s", parse_text(&parse));
+    parse_end(&parse);
+    parse_parts(_i, VX_PARTS_MAX + 1);
+    ck_assert_int_eq(vx_status_code(parse.status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_str_eq(parse_text(&parse), "expected at most 16384 texts, sub-messages and "
+                                         "unknown fields in a message, got more");
+    parse_end(&parse);
+}
+END_TEST
+
 /* One byte over the limit of the rest is refused before anything is unpacked; the
  * largest legal rest is parsed in the scratch memory that was sized for it: a million
  * floats. */
@@ -251,6 +301,7 @@ int main(void)
     tcase_add_loop_test(tcase, every_truncation_agrees, 0, seeds_count);
     tcase_add_loop_test(tcase, random_damage_agrees, 0, seeds_count);
     tcase_add_loop_test(tcase, floods_end_at_a_limit, 0, (int)VX_COUNT(floods));
+    tcase_add_loop_test(tcase, parts_have_a_limit, 0, (int)VX_COUNT(part_kinds));
     tcase_add_test(tcase, the_rest_has_a_limit);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
