@@ -15,8 +15,8 @@ static const char *const sentences[VX_RPC_CUTS_COUNT] = {
     [VX_RPC_CUT_HEADERS] = "a header block of more than 16 KiB or 256 fields",
     [VX_RPC_CUT_IDLE] = "it had no call, and other clients needed its place",
     [VX_RPC_CUT_LARGE] = "a message that exceeds message_bytes_max by more than 64 MiB",
-    [VX_RPC_CUT_LATE] = "a message took longer than receive_ms_max to arrive, or the "
-                        "preface or a header block longer than 20 s",
+    [VX_RPC_CUT_LATE] = ("a message took longer than receive_ms_max to arrive, or the "
+                         "preface or a header block longer than 20 s"),
     [VX_RPC_CUT_STILL] = "a message made no progress while others waited for its memory",
     [VX_RPC_CUT_STREAMS] = "more open streams than a client may have",
     [VX_RPC_CUT_UNFINISHED] = "unfinished messages of more than receive_bytes_max",

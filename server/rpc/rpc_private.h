@@ -424,7 +424,7 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
 /* rpc_queue.c: one event, or a stream's message; false: it has shut down and is empty. */
 bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until);
-void vx_rpc_queue_run(void *queue);
+void vx_rpc_queue_run(void *context);
 /* Under the lock: whether calls of `method` are armed on it. */
 bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method);
 /* Calls are taken by one thread, from now on; by all, as one decodes so many bytes; by none. */
