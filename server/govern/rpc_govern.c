@@ -452,6 +452,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     *(govern->previous ? &govern->previous->next : &governor->live) = govern->next;
     *(govern->next ? &govern->next->previous : &governor->oldest) = govern->previous;
     governor->live_count--;
+    if (!governor->going) governor->going_ns = vx_clock_ns();
     governor->going += govern->meter.held; /* gRPC frees it soon */
     governor->calls_open -= govern->shares[VX_RPC_SHARE_ARRIVED];
     governor->unseen -= govern->unseen;

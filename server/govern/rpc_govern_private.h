@@ -41,11 +41,12 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *rows, *live;
     struct vx_h2_stream *streams; /* of all connections; pages are touched when used */
     i32 live_count, waiting;
-    i64 held;       /* bytes of unfinished messages, of all */
-    i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
-    i64 going;  /* the part of `held` of connections that ended since the last check */
-    i64 unseen; /* of all connections */
-    u64 bytes, calls;            /* vx_rpc_governor_total */
+    i64 held;         /* bytes of unfinished messages, of all */
+    i32 calls_open;   /* VX_RPC_SHARE_ARRIVED, of all */
+    i64 going;        /* the part of `held` of connections that have just ended */
+    i64 going_ns;     /* when the first of them did */
+    i64 unseen;       /* of all connections */
+    u64 bytes, calls; /* vx_rpc_governor_total */
     struct vx_rpc_govern *owner; /* may read a quarter beyond the room */
     i64 owner_ns;                /* when its turn began */
     /* Its one message lies beyond the room and has no limit, until it is whole. */
