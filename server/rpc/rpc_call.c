@@ -49,7 +49,12 @@ static bool method_reads_first(i32 method)
 void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method)
 {
     struct vx_rpc_record *record = vx_rpc_record_take(rpc, queue, method);
-    if (!record) return;
+    if (record) vx_rpc_record_arm(record, queue, method);
+}
+
+void vx_rpc_record_arm(struct vx_rpc_record *record, i32 queue, i32 method)
+{
+    struct vx_rpc *rpc = record->rpc;
     VX_ASSERT(atomic_load_explicit(&record->references, memory_order_relaxed) == 0);
     record->call = (struct vx_call){.magic = VX_CALL_MAGIC, .method = method};
     record->queue = queue;
@@ -69,7 +74,6 @@ void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method)
     grpc_completion_queue *cq = rpc->queues[queue].cq;
     grpc_call_error error;
     VX_RPC_TAG_GIVE(&record->arrive);
-    atomic_fetch_add_explicit(&rpc->queues[queue].armed[method], 1, memory_order_relaxed);
     if (method == VX_RPC_METHOD_UNKNOWN) {
         grpc_call_details_init(&record->details);
         error = grpc_server_request_call(rpc->server, &record->grpc, &record->details,

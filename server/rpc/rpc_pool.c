@@ -73,20 +73,28 @@ static void pool_give(struct vx_rpc *rpc, struct vx_rpc_record *record)
         vx_rpc_governor_scarce(vx_rpc_accept_governor(rpc->accept), false);
 }
 
+/* Under the lock: a record that is to be armed. */
+static struct vx_rpc_record *pool_take_for(struct vx_rpc *rpc, i32 queue, i32 method)
+{
+    struct vx_rpc_record *record = pool_take(rpc);
+    rpc->queues[queue].records++;
+    atomic_fetch_add_explicit(&rpc->queues[queue].armed[method], 1, memory_order_relaxed);
+    record->next = NULL;
+    return record;
+}
+
 struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 method)
 {
     pthread_mutex_lock(&rpc->lock);
     struct vx_rpc_record *record = NULL;
     bool takes = vx_rpc_queue_takes(&rpc->queues[queue], method);
     if (rpc->free && takes) {
-        record = pool_take(rpc);
-        rpc->queues[queue].records++;
+        record = pool_take_for(rpc, queue, method);
     } else if (takes) {
         rpc->queues[queue].owed[method]++;
         rpc->owed_count++;
     }
     pthread_mutex_unlock(&rpc->lock);
-    if (record) record->next = NULL;
     return record;
 }
 
@@ -240,14 +248,15 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     record->stream = (struct vx_rpc_stream){0};
     pool_give(rpc, record);
     if (!of) rpc->queues[record->queue].records--;
-    bool pay = pool_pay(rpc, &queue, &method);
+    struct vx_rpc_record *paid = NULL;
+    if (pool_pay(rpc, &queue, &method)) paid = pool_take_for(rpc, queue, method);
     lean = child_grant(rpc, &child);
     /* Both under the lock: once vx_rpc_close gets the lock, it destroys the condition
      * variable, and the receiver of on_ended is destroyed after that. */
     pthread_cond_signal(&rpc->idle);
     if (tell) rpc->options.on_ended(rpc->options.context);
     pthread_mutex_unlock(&rpc->lock);
-    if (pay) vx_rpc_call_arm(rpc, queue, method);
+    if (paid) vx_rpc_record_arm(paid, queue, method);
     if (lean) vx_rpc_stream_wake(lean, child);
     if (of) vx_rpc_record_unref(of);
 }

@@ -424,8 +424,8 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
 /* rpc_queue.c: one event, or a stream's message; false: it has shut down and is empty. */
 bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until);
-void vx_rpc_queue_run(void *context);
-/* Under the lock: whether calls of `method` are armed on it. */
+void vx_rpc_queue_run(
+    void *context); /* below, under the lock: whether it arms `method` */
 bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method);
 /* Calls are taken by one thread, from now on; by all, as one decodes so many bytes; by none. */
 void vx_rpc_crew_begin(struct vx_rpc *rpc);
@@ -436,8 +436,9 @@ void vx_rpc_crew_end(struct vx_rpc *rpc);
 void vx_rpc_metadata_read(struct vx_rpc_record *record);
 /* How many calls of `method` are armed on each queue. */
 i32 vx_rpc_armed(i32 method);
-/* Asks gRPC for one more call of `method`.  Any thread. */
+/* Asks gRPC for one more call of `method`, if there is a record; with this one.  Any thread. */
 void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method);
+void vx_rpc_record_arm(struct vx_rpc_record *record, i32 queue, i32 method);
 /* Decodes the payload into the call, and drops the payload. */
 VX_MUST_USE vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why);
 /* The record may be gone when this returns, unless one of its batches is in progress. */
