@@ -422,10 +422,10 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
-/* rpc_queue.c: one event, or a stream's message; false: it has shut down and is empty. */
+/* rpc_queue.c: one event, or a stream's message; false: it has shut down and is empty.  Below,
+ * under the lock: whether it arms `method`. */
 bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until);
-void vx_rpc_queue_run(
-    void *context); /* below, under the lock: whether it arms `method` */
+void vx_rpc_queue_run(void *context);
 bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method);
 /* Calls are taken by one thread, from now on; by all, as one decodes so many bytes; by none. */
 void vx_rpc_crew_begin(struct vx_rpc *rpc);
@@ -490,11 +490,10 @@ void vx_rpc_stream_answer(struct vx_rpc_record *child, grpc_byte_buffer *message
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire);
 
 /* rpc_reply.c: ends a call, or a request of a stream, with a status; refuses it so before
- * the loop has it, and tells on_refused. */
+ * the loop has it, and tells on_refused.  The last one only tells. */
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text);
 void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code,
                         const char *text);
-/* Only tells on_refused. */
 void vx_rpc_refusal_tell(const struct vx_rpc_record *record, enum vx_code code,
                          const char *model, const char *text);
 
