@@ -16,8 +16,8 @@
 #define VX_INFER_REST_BYTES_MAX (4 << 20)
 
 /* Texts, sub-messages and unknown fields of a message: protobuf-c takes up to some 150 bytes
- * for one of two bytes, and 12 messages of a million took 150 MB for a moment.  No client
- * that speaks this protocol sends a thousand. */
+ * for one of two bytes, and 12 messages of a million took 150 MB for a moment.  A request
+ * with all inputs, outputs and parameters that it may have has less than 7,000. */
 #define VX_PARTS_MAX 16384
 
 /* Room for the rest and for what protobuf-c makes of it: typed contents, at most 4 MiB,

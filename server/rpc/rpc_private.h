@@ -36,6 +36,7 @@
 #include "server/govern/rpc_govern.h"
 #include "server/rpc/rpc.h"
 #include "server/rpc/rpc_crew.h"
+#include "server/rpc/rpc_queue.h"
 #include "server/rpc/rpc_tag.h"
 #include "server/rpc/rpc_turn.h"
 
@@ -422,22 +423,14 @@ void vx_rpc_stream_uncount(struct vx_rpc_record *record);
 
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
-/* rpc_queue.c: one event, or a stream's message; false: it has shut down and is empty.  Below,
- * under the lock: whether it arms `method`. */
-bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until);
-void vx_rpc_queue_run(void *context);
-bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method);
-/* Calls are taken by one thread, from now on; by all, as one decodes so many bytes; by none. */
-void vx_rpc_crew_begin(struct vx_rpc *rpc);
-void vx_rpc_crew_large(struct vx_rpc *rpc, size_t bytes);
-void vx_rpc_crew_end(struct vx_rpc *rpc);
 
 /* rpc_metadata.c: takes from the headers what the call needs of them. */
 void vx_rpc_metadata_read(struct vx_rpc_record *record);
 /* How many calls of `method` are armed on each queue. */
 i32 vx_rpc_armed(i32 method);
-/* Asks gRPC for one more call of `method`, if there is a record; with this one.  Any thread. */
+/* Asks gRPC for one more call of `method`, now or when a record returns.  Any thread. */
 void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method);
+/* The same with a record that was taken for it. */
 void vx_rpc_record_arm(struct vx_rpc_record *record, i32 queue, i32 method);
 /* Decodes the payload into the call, and drops the payload. */
 VX_MUST_USE vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why);
@@ -490,10 +483,11 @@ void vx_rpc_stream_answer(struct vx_rpc_record *child, grpc_byte_buffer *message
 void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire);
 
 /* rpc_reply.c: ends a call, or a request of a stream, with a status; refuses it so before
- * the loop has it, and tells on_refused.  The last one only tells. */
+ * the loop has it, and tells on_refused. */
 void vx_rpc_call_end(struct vx_rpc_record *record, enum vx_code code, const char *text);
 void vx_rpc_call_refuse(struct vx_rpc_record *record, enum vx_code code,
                         const char *text);
+/* Only tells on_refused. */
 void vx_rpc_refusal_tell(const struct vx_rpc_record *record, enum vx_code code,
                          const char *model, const char *text);
 

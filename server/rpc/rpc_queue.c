@@ -1,13 +1,8 @@
-/* rpc_queue - the threads of the completion queues: what they do, and how many take calls.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/rpc/rpc_private.h"
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/clock.h"
-
-#include <grpc/support/time.h>
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -167,7 +162,7 @@ static bool is_idle(struct vx_rpc *rpc, i64 now_ns)
            vx_rpc_crew_is_idle(&rpc->watch, now_ns, cpu_ns_of_all(rpc));
 }
 
-/* Under the lock.  They stay for as long as it takes until all are looked at. */
+/* Under the lock.  All are looked at a whole second later, not before. */
 static void all_join(struct vx_rpc *rpc, i64 now_ns)
 {
     if (atomic_load_explicit(&rpc->crew, memory_order_relaxed) == rpc->options.threads)
@@ -194,7 +189,7 @@ static void look(struct vx_rpc_queue *queue)
     pthread_mutex_lock(&rpc->lock);
     if (busy)
         all_join(rpc, now_ns);
-    else if (!busy && !rpc->arming_over && is_idle(rpc, now_ns))
+    else if (!rpc->arming_over && is_idle(rpc, now_ns))
         crew_set(rpc, 1);
     pthread_mutex_unlock(&rpc->lock);
     arm_missing(queue);
