@@ -155,9 +155,7 @@ static void on_arrive(void *context, bool ok)
         vx_rpc_record_unref(record);
         return;
     }
-    atomic_fetch_sub_explicit(&rpc->queues[record->queue].armed[method], 1,
-                              memory_order_relaxed);
-    vx_rpc_call_arm(rpc, record->queue, method);
+    vx_rpc_queue_arrived(&rpc->queues[record->queue], method);
     record->call.arrived_ns = vx_clock_ns();
     /* First of all, so that rpc learns when the peer leaves, whatever happens next. */
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};

@@ -87,10 +87,10 @@ struct vx_rpc_record *vx_rpc_record_take(struct vx_rpc *rpc, i32 queue, i32 meth
 {
     pthread_mutex_lock(&rpc->lock);
     struct vx_rpc_record *record = NULL;
-    bool takes = vx_rpc_queue_takes(&rpc->queues[queue], method);
-    if (rpc->free && takes) {
+    bool wanted = vx_rpc_queue_missing(&rpc->queues[queue], method) > 0;
+    if (rpc->free && wanted) {
         record = pool_take_for(rpc, queue, method);
-    } else if (takes) {
+    } else if (wanted) {
         rpc->queues[queue].owed[method]++;
         rpc->owed_count++;
     }

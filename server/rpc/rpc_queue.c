@@ -47,16 +47,36 @@ static bool is_in_crew(const struct vx_rpc_queue *queue)
            atomic_load_explicit(&queue->rpc->crew, memory_order_relaxed);
 }
 
+/* Whether calls of `method` are still armed on queues that have left the crew. */
+static bool others_have(const struct vx_rpc *rpc, i32 method)
+{
+    i32 crew = atomic_load_explicit(&rpc->crew, memory_order_relaxed);
+    for (i32 i = crew; i < rpc->options.threads; i++)
+        if (atomic_load_explicit(&rpc->queues[i].armed[method], memory_order_relaxed) > 0)
+            return true;
+    return false;
+}
+
 /* The first queue takes all methods, the others those that cost something: calls that are
- * armed for rare methods would keep their threads in gRPC for ever. */
-bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method)
+ * armed for rare methods would keep their threads in gRPC for ever.  gRPC cannot take back
+ * what is armed, and gives a connection's calls to a first queue that it draws once, and only
+ * then to the next ones.  So the first queue takes no call while those that have left can:
+ * they are used up, whichever queue a client was given, and their threads leave gRPC. */
+static bool takes(const struct vx_rpc_queue *queue, i32 method)
 {
     if (queue->rpc->arming_over || !is_in_crew(queue)) return false;
-    if (index_of(queue) == 0) return true;
+    if (index_of(queue) == 0) return !others_have(queue->rpc, method);
     if (method == VX_RPC_METHOD_UNKNOWN) return false;
     enum vx_method_kind kind = vx_method_get(method)->kind;
     bool streams = kind == VX_METHOD_INFER_STREAM && queue->rpc->streams;
     return kind == VX_METHOD_UNARY_BIG || streams;
+}
+
+i32 vx_rpc_queue_missing(const struct vx_rpc_queue *queue, i32 method)
+{
+    i32 armed = atomic_load_explicit(&queue->armed[method], memory_order_relaxed);
+    i32 most = takes(queue, method) ? vx_rpc_armed(method) : 0;
+    return most - armed - queue->owed[method];
 }
 
 /* Under the lock. */
@@ -91,25 +111,27 @@ void vx_rpc_crew_end(struct vx_rpc *rpc)
     pthread_mutex_unlock(&rpc->lock);
 }
 
-/* Under the lock.  How many calls are to be armed. */
-static i32 missing(const struct vx_rpc_queue *queue, i32 method)
-{
-    i32 armed = atomic_load_explicit(&queue->armed[method], memory_order_relaxed);
-    i32 most = vx_rpc_queue_takes(queue, method) ? vx_rpc_armed(method) : 0;
-    return most - armed - queue->owed[method];
-}
-
-/* Arms what is missing: all of it when the thread has joined, and streams when there are
- * some. */
-static void arm_missing(struct vx_rpc_queue *queue)
+static void arm_missing_of(struct vx_rpc_queue *queue, i32 method)
 {
     struct vx_rpc *rpc = queue->rpc;
-    for (i32 method = 0; method <= VX_METHODS_COUNT; method++) {
-        pthread_mutex_lock(&rpc->lock);
-        i32 more = missing(queue, method);
-        pthread_mutex_unlock(&rpc->lock);
-        for (; more > 0; more--) vx_rpc_call_arm(rpc, index_of(queue), method);
-    }
+    pthread_mutex_lock(&rpc->lock);
+    i32 more = vx_rpc_queue_missing(queue, method);
+    pthread_mutex_unlock(&rpc->lock);
+    for (; more > 0; more--) vx_rpc_call_arm(rpc, index_of(queue), method);
+}
+
+/* All of it when the thread has joined, and streams when there are some. */
+static void arm_missing(struct vx_rpc_queue *queue)
+{
+    for (i32 method = 0; method <= VX_METHODS_COUNT; method++)
+        arm_missing_of(queue, method);
+}
+
+void vx_rpc_queue_arrived(struct vx_rpc_queue *queue, i32 method)
+{
+    atomic_fetch_sub_explicit(&queue->armed[method], 1, memory_order_relaxed);
+    vx_rpc_call_arm(queue->rpc, index_of(queue), method);
+    if (!is_in_crew(queue)) arm_missing_of(&queue->rpc->queues[0], method);
 }
 
 /* Waits outside gRPC while the thread is not in the crew and has no call.  Every tag of gRPC's
@@ -162,21 +184,32 @@ static bool is_idle(struct vx_rpc *rpc, i64 now_ns)
            vx_rpc_crew_is_idle(&rpc->watch, now_ns, cpu_ns_of_all(rpc));
 }
 
-/* Under the lock.  All are looked at a whole second later, not before. */
+/* All are looked at a whole second later, not before.  The first may have left its calls to
+ * those that were away, and arms them again. */
 static void all_join(struct vx_rpc *rpc, i64 now_ns)
 {
-    if (atomic_load_explicit(&rpc->crew, memory_order_relaxed) == rpc->options.threads)
-        return;
-    crew_set(rpc, rpc->options.threads);
-    rpc->watch = (struct vx_rpc_watch){now_ns, cpu_ns_of_all(rpc)};
+    pthread_mutex_lock(&rpc->lock);
+    i32 crew = atomic_load_explicit(&rpc->crew, memory_order_relaxed);
+    bool away = crew < rpc->options.threads;
+    if (away) {
+        crew_set(rpc, rpc->options.threads);
+        rpc->watch = (struct vx_rpc_watch){now_ns, cpu_ns_of_all(rpc)};
+    }
+    pthread_mutex_unlock(&rpc->lock);
+    if (away) arm_missing(&rpc->queues[0]);
+}
+
+/* One stays, if it is time to look and all have little to do. */
+static void others_leave(struct vx_rpc *rpc, i64 now_ns)
+{
+    pthread_mutex_lock(&rpc->lock);
+    if (!rpc->arming_over && is_idle(rpc, now_ns)) crew_set(rpc, 1);
+    pthread_mutex_unlock(&rpc->lock);
 }
 
 void vx_rpc_crew_large(struct vx_rpc *rpc, size_t bytes)
 {
-    if (bytes < LARGE_BYTES) return;
-    pthread_mutex_lock(&rpc->lock);
-    all_join(rpc, vx_clock_ns());
-    pthread_mutex_unlock(&rpc->lock);
+    if (bytes >= LARGE_BYTES) all_join(rpc, vx_clock_ns());
 }
 
 static void look(struct vx_rpc_queue *queue)
@@ -186,12 +219,10 @@ static void look(struct vx_rpc_queue *queue)
     if (!vx_rpc_crew_is_due(&queue->watch, now_ns, VX_RPC_CREW_BUSY_NS)) return;
     i64 used_ns = cpu_ns_of(CLOCK_THREAD_CPUTIME_ID) + kept_waiting_ns(queue->schedstat);
     bool busy = vx_rpc_crew_is_busy(&queue->watch, now_ns, used_ns);
-    pthread_mutex_lock(&rpc->lock);
     if (busy)
         all_join(rpc, now_ns);
-    else if (!rpc->arming_over && is_idle(rpc, now_ns))
-        crew_set(rpc, 1);
-    pthread_mutex_unlock(&rpc->lock);
+    else
+        others_leave(rpc, now_ns);
     arm_missing(queue);
 }
 

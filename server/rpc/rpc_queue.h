@@ -28,8 +28,10 @@ void vx_rpc_queue_run(void *context); /* the queue */
 /* One event, or a message of one stream; false when the queue has shut down and is empty.
  * The queue's thread, or any if it has none. */
 bool vx_rpc_queue_turn(struct vx_rpc_queue *queue, gpr_timespec until);
-/* Under rpc's lock: whether calls of `method` are armed on it. */
-bool vx_rpc_queue_takes(const struct vx_rpc_queue *queue, i32 method);
+/* Under rpc's lock: how many more calls of `method` are to be armed on it; 0 and less: none. */
+i32 vx_rpc_queue_missing(const struct vx_rpc_queue *queue, i32 method);
+/* A call that was armed has come: others are armed in its place.  The queue's thread. */
+void vx_rpc_queue_arrived(struct vx_rpc_queue *queue, i32 method);
 
 /* The loop's. */
 void vx_rpc_crew_begin(struct vx_rpc *rpc);

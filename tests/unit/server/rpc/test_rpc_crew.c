@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "server/rpc/rpc_crew.h"
+#include "server/rpc/rpc_private.h"
 #include "tests/support/wait.h"
 #include "tests/unit/server/rpc/rpc_harness.h"
 
@@ -13,6 +14,8 @@
 #define THREADS 4
 #define CLIENTS 6
 #define BYTES   2000000
+/* gRPC draws one of the queues for each: hardly ever none of them is given the first. */
+#define CHANNELS 24
 
 START_TEST(a_thread_is_busy_from_seven_tenths_on)
 {
@@ -108,6 +111,54 @@ START_TEST(threads_join_under_load_and_leave)
 }
 END_TEST
 
+static atomic_int queue_of_last;
+
+static void tell_queue(struct rpc_server *server, struct vx_call *call)
+{
+    queue_of_last = vx_rpc_record_of(call)->queue;
+    rpc_server_echo(server, call);
+}
+
+/* A channel whose calls go to the first queue, as long as that has some armed. */
+static grpc_channel *channel_of_the_first(void)
+{
+    for (i32 i = 0; i < CHANNELS; i++) {
+        grpc_channel *channel = rpc_channel_open(load.server);
+        rpc_infer_echo(channel, 100, 1);
+        if (queue_of_last == 0) return channel;
+        grpc_channel_destroy(channel);
+    }
+    return rpc_channel_open(load.server);
+}
+
+static bool others_have_calls(void)
+{
+    struct vx_rpc *rpc = rpc_server_rpc(load.server);
+    i32 records = 0;
+    pthread_mutex_lock(&rpc->lock);
+    for (i32 i = 1; i < THREADS; i++) records += rpc->queues[i].records;
+    pthread_mutex_unlock(&rpc->lock);
+    return records > 0;
+}
+
+/* What was armed on the others is used up by a client that is alone, and they leave gRPC.  The
+ * calls after that find those of the first. */
+START_TEST(a_client_alone_has_one_thread_after_others_had_all)
+{
+    load.server = rpc_server_open(
+        &(struct rpc_server_options){.threads = THREADS, .on_call = tell_queue});
+    for (i32 turn = 0; turn < 2; turn++) {
+        load_until_joined();
+        grpc_channel *channel = channel_of_the_first();
+        VX_WAIT_UNTIL(is_alone_after_a_call(channel) && !others_have_calls());
+        rpc_infer_echo(channel, 100, 1);
+        grpc_channel_destroy(channel);
+    }
+    rpc_server_wait_idle(load.server);
+    rpc_server_close(load.server);
+}
+END_TEST
+
 /* Others do not wait while a large message is decoded.  A call of it takes far less than the
  * second after which they leave, unless this machine stands still. */
 START_TEST(threads_join_for_a_large_message)
@@ -145,6 +196,7 @@ int main(void)
     tcase_add_test(tests, one_is_enough_below_four_tenths_of_all);
     tcase_add_test(tests, a_look_is_due_after_its_time);
     tcase_add_test(tests, threads_join_under_load_and_leave);
+    tcase_add_test(tests, a_client_alone_has_one_thread_after_others_had_all);
     tcase_add_test(tests, threads_join_for_a_large_message);
     tcase_add_loop_test(tests, it_closes_with_any_number, 0, 2);
     suite_add_tcase(suite, tests);
