@@ -19,7 +19,7 @@ foreach(name gpu_dense gpu_dense_parts gpu_density gpu_exec gpu_exec_faults gpu_
     SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c ${vx_network_oracle})
 endforeach()
-foreach(name IN ITEMS test_gpu_concat test_gpu_early)
+foreach(name IN ITEMS test_gpu_beside test_gpu_concat test_gpu_early)
   vx_unit_test(NAME ${name} LIBS engine SECONDS 10 BUSY
     SOURCES tests/support/unet.c tests/support/gpu_rig.c tests/support/engine_rig.c
       tests/support/model_files.c ${vx_network_oracle})

@@ -122,43 +122,76 @@ static void many_add(struct many *many, i32 index, i64 rows)
     many->rows += rows;
 }
 
+/* A map that is to be made. */
+struct wanted {
+    const struct vx_map_key *key;
+    const struct vx_gpu_level_map *it;
+};
+
 /* The blocks of one of them: its share, by rows, of what the device holds at once. */
-static u32 many_share(struct vx_kernel_set *set, const struct many *many, i64 rows,
-                      u32 *most)
+static u32 share(struct vx_kernel_set *set, i64 rows, i64 rows_of_all)
 {
     i64 all = (i64)vx_gpu_caps(vx_kernel_set_gpu(set))->processors * MANY_BLOCKS;
-    i64 blocks = all * rows / many->rows, enough = (rows + MAP_ROWS - 1) / MAP_ROWS;
+    i64 blocks = all * rows / rows_of_all, enough = (rows + MAP_ROWS - 1) / MAP_ROWS;
     if (blocks > enough) blocks = enough;
-    if (blocks < 1) blocks = 1;
-    if ((u32)blocks > *most) *most = (u32)blocks;
-    return (u32)blocks;
+    return blocks < 1 ? 1 : (u32)blocks;
 }
 
-static vx_status maps_many(const struct vx_gpu_queue *queue, struct vx_gpu_upload *upload,
-                           const struct vx_gpu_level_maps *maps, const struct many *many,
-                           struct vx_why *why)
+static struct vx_jit_wanted kernel_of(struct vx_kernel_set *set,
+                                      const struct wanted *wanted)
 {
-    const bool subm = maps->key->kind == VX_MAP_SUBM;
+    union map_args args;
+    return map_kernel(set, wanted->key, wanted->it, true, &args);
+}
+
+static bool same_kernel(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
+{
+    return a->spec == b->spec && a->tile == b->tile;
+}
+
+static bool maps_fit(const struct vx_gpu_upload *upload, i32 count)
+{
+    return count > 1 &&
+           vx_gpu_upload_fits(upload, (size_t)count * sizeof(union map_args));
+}
+
+/* Makes maps that have one kernel with one launch. */
+static vx_status maps_together(const struct vx_gpu_queue *queue,
+                               struct vx_gpu_upload *upload, const struct wanted *wanted,
+                               i32 count, struct vx_why *why)
+{
+    const struct vx_jit_wanted kernel = kernel_of(queue->set, &wanted[0]);
+    const bool subm = wanted[0].key->kind == VX_MAP_SUBM;
     const size_t each =
         subm ? sizeof(struct vx_brick_map_args) : sizeof(struct vx_level_map_args);
-    struct vx_jit_wanted kernel = {0}; /* the same for all, as the key says which */
     size_t at;
-    u32 blocks = 0;
-    u8 *to = vx_gpu_upload_take(upload, (size_t)many->count * each, &at);
-    for (i32 i = 0; i < many->count; i++) {
-        const struct vx_gpu_level_map *it = &maps->maps[many->at[i]];
+    i64 rows = 0;
+    u32 most = 0;
+    u8 *to = vx_gpu_upload_take(upload, (size_t)count * each, &at);
+    for (i32 i = 0; i < count; i++) rows += wanted[i].it->rows;
+    for (i32 i = 0; i < count; i++) {
         union map_args args;
-        kernel = map_kernel(queue->set, maps->key, it, true, &args);
-        *(subm ? &args.subm.blocks : &args.level.blocks) =
-            many_share(queue->set, many, it->rows, &blocks);
+        const u32 blocks = share(queue->set, wanted[i].it->rows, rows);
+        (void)map_kernel(queue->set, wanted[i].key, wanted[i].it, true, &args);
+        *(subm ? &args.subm.blocks : &args.level.blocks) = blocks;
+        if (blocks > most) most = blocks;
         memcpy(to + (size_t)i * each, &args, each);
     }
     VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
     const void *sets = upload->device + at;
-    const struct vx_brick_map_many_args all_subm = {many->count, sets, blocks};
-    const struct vx_level_map_many_args all_level = {many->count, sets, blocks};
+    const struct vx_brick_map_many_args all_subm = {count, sets, most};
+    const struct vx_level_map_many_args all_level = {count, sets, most};
     return vx_kernel_launch(queue->set, queue->stream, &kernel,
                             subm ? (const void *)&all_subm : &all_level, why);
+}
+
+static vx_status map_alone(const struct vx_gpu_queue *queue, const struct wanted *wanted,
+                           struct vx_why *why)
+{
+    union map_args args;
+    const struct vx_jit_wanted kernel =
+        map_kernel(queue->set, wanted->key, wanted->it, false, &args);
+    return vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why);
 }
 
 vx_status vx_gpu_level_maps_build(const struct vx_gpu_queue *queue,
@@ -166,19 +199,57 @@ vx_status vx_gpu_level_maps_build(const struct vx_gpu_queue *queue,
                                   const struct vx_gpu_level_maps *maps,
                                   struct vx_why *why)
 {
-    struct many many = {.count = 0};
+    struct wanted small[VX_BATCH_ITEMS_MAX];
+    i32 count = 0;
     VX_ASSERT(maps->count <= VX_BATCH_ITEMS_MAX);
-    for (i32 i = 0; i < maps->count; i++) many_add(&many, i, maps->maps[i].rows);
-    const bool together =
-        many.count > 1 &&
-        vx_gpu_upload_fits(upload, (size_t)many.count * sizeof(union map_args));
-    if (together) VX_TRY(maps_many(queue, upload, maps, &many, why));
     for (i32 i = 0; i < maps->count; i++) {
-        const struct vx_gpu_level_map *it = &maps->maps[i];
-        union map_args args;
-        if (!it->rows || (together && it->rows <= VX_BRICK_SMALL)) continue;
-        struct vx_jit_wanted kernel = map_kernel(queue->set, maps->key, it, false, &args);
-        VX_TRY(vx_kernel_launch(queue->set, queue->stream, &kernel, &args, why));
+        const i64 rows = maps->maps[i].rows;
+        if (rows && rows <= VX_BRICK_SMALL)
+            small[count++] = (struct wanted){maps->key, &maps->maps[i]};
+    }
+    const bool together = maps_fit(upload, count);
+    if (together) VX_TRY(maps_together(queue, upload, small, count, why));
+    for (i32 i = 0; i < maps->count; i++) {
+        const i64 rows = maps->maps[i].rows;
+        if (!rows || (together && rows <= VX_BRICK_SMALL)) continue;
+        VX_TRY(map_alone(queue, &(struct wanted){maps->key, &maps->maps[i]}, why));
+    }
+    return VX_OK;
+}
+
+/* Takes those that have the kernel of the first one, as many as fit; the others stay. */
+static i32 group_take(struct vx_kernel_set *set, const struct vx_gpu_upload *upload,
+                      struct wanted *rest, i32 *left, struct wanted *group)
+{
+    const struct vx_jit_wanted kernel = kernel_of(set, &rest[0]);
+    i32 grouped = 0, others = 0;
+    for (i32 i = 0; i < *left; i++) {
+        const struct vx_jit_wanted its = kernel_of(set, &rest[i]);
+        const bool taken =
+            same_kernel(&kernel, &its) && (!grouped || maps_fit(upload, grouped + 1));
+        *(taken ? &group[grouped++] : &rest[others++]) = rest[i];
+    }
+    *left = others;
+    return grouped;
+}
+
+vx_status vx_gpu_level_maps_build_keys(const struct vx_gpu_queues *queues,
+                                       struct vx_gpu_upload *upload,
+                                       const struct vx_gpu_level_maps *maps, i32 count,
+                                       struct vx_why *why)
+{
+    struct wanted rest[VX_LAYERS_MAX], group[VX_LAYERS_MAX];
+    i32 left = 0;
+    VX_ASSERT(count <= VX_LAYERS_MAX);
+    for (i32 k = 0; k < count; k++) {
+        VX_ASSERT(maps[k].count == 1);
+        if (maps[k].maps->rows) rest[left++] = (struct wanted){maps[k].key, maps[k].maps};
+    }
+    for (i32 number = 0; left; number++) {
+        const struct vx_gpu_queue *queue = &queues->of[number % queues->count];
+        const i32 grouped = group_take(queue->set, upload, rest, &left, group);
+        VX_TRY(grouped > 1 ? maps_together(queue, upload, group, grouped, why)
+                           : map_alone(queue, group, why));
     }
     return VX_OK;
 }

@@ -116,6 +116,16 @@ VX_MUST_USE vx_status vx_gpu_level_maps_build(const struct vx_gpu_queue *queue,
                                               struct vx_gpu_upload *upload,
                                               const struct vx_gpu_level_maps *maps,
                                               struct vx_why *why);
+/* The maps of several keys for one request: those that have a kernel in common by one launch,
+ * as each of them leaves most of the device idle; the launches on the queues in turn. */
+struct vx_gpu_queues {
+    struct vx_gpu_queue of[2];
+    i32 count;
+};
+VX_MUST_USE vx_status vx_gpu_level_maps_build_keys(const struct vx_gpu_queues *queues,
+                                                   struct vx_gpu_upload *upload,
+                                                   const struct vx_gpu_level_maps *maps,
+                                                   i32 count, struct vx_why *why);
 
 /* Writes the voxel of each row, packed (kernels/01_coord_hash.h): sorted, they are an
  * output's order. */

@@ -4,6 +4,7 @@
 #include "engine/base/limits.h"
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/map_parts.h"
+#include "engine/gpu/geometry/pieces_parts.h"
 #include "kernels/15_geometry_join.h"
 
 /* The alignment of descriptions. */
@@ -26,14 +27,8 @@ _Static_assert(sizeof(struct vx_gpu_piece_result) == sizeof(struct vx_piece_resu
 
 /* --- descriptions that are copied to the device --- */
 
-/* A description where the host writes it, and where a launch reads its copy. */
-struct part {
-    void *host;
-    void *device;
-};
-
-static vx_status part_take(struct vx_gpu_upload *upload, size_t bytes, struct vx_why *why,
-                           struct part *part)
+vx_status vx_gpu_piece_part(struct vx_gpu_upload *upload, size_t bytes,
+                            struct vx_why *why, struct vx_gpu_piece_part *part)
 {
     size_t at = vx_round_up(upload->used, PART_ALIGN);
     VX_ENSURE_WHY(at <= upload->bytes && bytes <= upload->bytes - at, why,
@@ -41,14 +36,13 @@ static vx_status part_take(struct vx_gpu_upload *upload, size_t bytes, struct vx
                   "expected at most %zu bytes of descriptions of geometries in one "
                   "round, got %zu",
                   upload->bytes, at + bytes);
-    *part = (struct part){upload->host + at, upload->device + at};
+    *part = (struct vx_gpu_piece_part){upload->host + at, upload->device + at};
     upload->used = at + bytes;
     return VX_OK;
 }
 
-/* Divides the blocks of a launch among the pieces by their chunks; returns the blocks. */
-static u32 shares_make(struct vx_kernel_set *set, const i64 *chunks, i32 count,
-                       struct vx_join_share *shares)
+u32 vx_gpu_piece_shares(struct vx_kernel_set *set, const i64 *chunks, i32 count,
+                        struct vx_join_share *shares)
 {
     i64 most = (i64)vx_gpu_caps(vx_kernel_set_gpu(set))->processors * JOIN_BLOCKS;
     i64 all = 0;
@@ -174,11 +168,12 @@ static vx_status build_many(const struct vx_gpu_queue *queue,
 {
     const size_t from = upload->used, count = (size_t)many->count;
     const size_t keys = (size_t)build->keys_count;
-    struct part index, maps;
+    struct vx_gpu_piece_part index, maps;
     u32 blocks = 0; /* the same for every key */
-    VX_TRY(part_take(upload, count * sizeof(struct vx_brick_index_args), why, &index));
-    VX_TRY(
-        part_take(upload, keys * count * sizeof(struct vx_brick_map_args), why, &maps));
+    VX_TRY(vx_gpu_piece_part(upload, count * sizeof(struct vx_brick_index_args), why,
+                             &index));
+    VX_TRY(vx_gpu_piece_part(upload, keys * count * sizeof(struct vx_brick_map_args), why,
+                             &maps));
     for (i32 i = 0; i < many->count; i++) {
         struct vx_brick_index_args *args = index.host;
         const i32 at = many->at[i];
@@ -239,11 +234,12 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
 {
     const size_t from = upload->used, pieces = (size_t)count;
     i64 chunks[VX_BATCH_ITEMS_MAX];
-    struct part pairs, shares;
+    struct vx_gpu_piece_part pairs, shares;
     VX_ASSERT(count <= VX_BATCH_ITEMS_MAX);
     if (!count) return VX_OK;
-    VX_TRY(part_take(upload, pieces * sizeof(struct vx_words_pair), why, &pairs));
-    VX_TRY(part_take(upload, pieces * sizeof(struct vx_join_share), why, &shares));
+    VX_TRY(vx_gpu_piece_part(upload, pieces * sizeof(struct vx_words_pair), why, &pairs));
+    VX_TRY(
+        vx_gpu_piece_part(upload, pieces * sizeof(struct vx_join_share), why, &shares));
     for (i32 i = 0; i < count; i++) {
         const struct vx_gpu_compared *it = &compared[i];
         VX_ASSERT(it->count >= 1);
@@ -256,210 +252,9 @@ vx_status vx_gpu_pieces_compare(const struct vx_gpu_queue *queue,
     }
     struct vx_words_differ_args args = {
         .count = count, .shares = shares.device, .pairs = pairs.device};
-    args.blocks = shares_make(queue->set, chunks, count, shares.host);
+    args.blocks = vx_gpu_piece_shares(queue->set, chunks, count, shares.host);
     VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     return vx_gpu_map_launch(queue, "words_differ", &args, why);
-}
-
-/* --- join --- */
-
-/* A join in preparation: the arguments of the launches, which begin after one copy of all
- * descriptions. */
-struct joining {
-    const struct vx_gpu_join *join;
-    struct vx_join_rows_args rows[1 + 2 * VX_SETS_MAX];
-    i32 rows_count;
-    struct vx_join_map_args *maps; /* of maps, and of both keys of ordered sets */
-    i32 maps_count;
-};
-
-static i64 set_rows(const struct vx_gpu_piece *piece, i32 set)
-{
-    VX_ASSERT(piece->set_rows || !set);
-    return piece->set_rows ? piece->set_rows[set] : piece->n;
-}
-
-/* The first row of each piece on a set. */
-static void bases_make(const struct vx_gpu_join *join, i32 set,
-                       i64 bases[VX_BATCH_ITEMS_MAX])
-{
-    i64 n = 0;
-    for (i32 i = 0; i < join->pieces_count; i++) {
-        bases[i] = n;
-        n += set_rows(&join->pieces[i], set);
-    }
-    VX_ASSERT(n <= VX_VOXELS_MAX);
-}
-
-/* A list of row numbers that every piece has for all its rows on a set. */
-struct list {
-    i32 set;
-    const i32 *of[VX_BATCH_ITEMS_MAX];
-    i32 *to;
-};
-
-static vx_status join_list(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                           struct joining *joining, const struct list *list,
-                           struct vx_why *why)
-{
-    const struct vx_gpu_join *join = joining->join;
-    const size_t count = (size_t)join->pieces_count;
-    i64 chunks[VX_BATCH_ITEMS_MAX], bases[VX_BATCH_ITEMS_MAX];
-    struct part pieces, shares;
-    bases_make(join, list->set, bases);
-    VX_TRY(part_take(upload, count * sizeof(struct vx_join_rows_piece), why, &pieces));
-    VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
-    for (i32 i = 0; i < join->pieces_count; i++) {
-        const i64 n = set_rows(&join->pieces[i], list->set);
-        chunks[i] = vx_join_chunks(n);
-        ((struct vx_join_rows_piece *)pieces.host)[i] =
-            (struct vx_join_rows_piece){n, bases[i], list->of[i]};
-    }
-    joining->rows[joining->rows_count++] = (struct vx_join_rows_args){
-        .count = join->pieces_count,
-        .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
-        .shares = shares.device,
-        .pieces = pieces.device,
-        .rows = list->to};
-    return VX_OK;
-}
-
-/* The rows, and of each ordered set the ranks or the order. */
-static vx_status join_lists(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                            struct joining *joining, struct vx_why *why)
-{
-    const struct vx_gpu_join *join = joining->join;
-    struct list list = {.to = join->rows};
-    for (i32 i = 0; i < join->pieces_count; i++) list.of[i] = join->pieces[i].rows;
-    if (!join->skip || !join->skip->rows)
-        VX_TRY(join_list(set, upload, joining, &list, why));
-    for (i32 o = 0; o < join->ordered_count; o++) {
-        if (join->skip && join->skip->ordered[o]) continue;
-        list.set = join->ordered_sets[o];
-        list.to = join->ordered[o].rank;
-        for (i32 i = 0; i < join->pieces_count; i++)
-            list.of[i] = join->pieces[i].ordered[o].rank;
-        if (list.to) VX_TRY(join_list(set, upload, joining, &list, why));
-        list.to = join->ordered[o].order;
-        for (i32 i = 0; i < join->pieces_count; i++)
-            list.of[i] = join->pieces[i].ordered[o].order;
-        if (list.to) VX_TRY(join_list(set, upload, joining, &list, why));
-    }
-    return VX_OK;
-}
-
-/* Keys, in a list of words: copied as the masks of a map are, two to a row. */
-static vx_status join_keys(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                           struct joining *joining, const struct list *list,
-                           struct vx_why *why)
-{
-    const struct vx_gpu_join *join = joining->join;
-    const size_t count = (size_t)join->pieces_count;
-    i64 chunks[VX_BATCH_ITEMS_MAX], bases[VX_BATCH_ITEMS_MAX];
-    struct part pieces, shares;
-    if (!list->to) return VX_OK;
-    bases_make(join, list->set, bases);
-    VX_TRY(part_take(upload, count * sizeof(struct vx_join_map_piece), why, &pieces));
-    VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
-    for (i32 i = 0; i < join->pieces_count; i++) {
-        const i64 n = set_rows(&join->pieces[i], list->set);
-        chunks[i] = vx_join_chunks(2 * n);
-        ((struct vx_join_map_piece *)pieces.host)[i] = (struct vx_join_map_piece){
-            .n = n, .base = bases[i], .masks = (const u32 *)list->of[i]};
-    }
-    joining->maps[joining->maps_count++] = (struct vx_join_map_args){
-        .count = join->pieces_count,
-        .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
-        .words = 2,
-        .shares = shares.device,
-        .pieces = pieces.device,
-        .masks = (u32 *)list->to};
-    return VX_OK;
-}
-
-static vx_status join_ordered(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                              struct joining *joining, i32 o, struct vx_why *why)
-{
-    const struct vx_gpu_join *join = joining->join;
-    const struct vx_gpu_ordered *whole = &join->ordered[o];
-    struct list sorted = {.set = join->ordered_sets[o], .to = (void *)whole->sorted};
-    struct list keys = {.set = sorted.set, .to = (void *)whole->keys};
-    if (join->skip && join->skip->ordered[o]) return VX_OK;
-    for (i32 i = 0; i < join->pieces_count; i++) {
-        sorted.of[i] = (void *)join->pieces[i].ordered[o].sorted;
-        keys.of[i] = (void *)join->pieces[i].ordered[o].keys;
-    }
-    VX_TRY(join_keys(set, upload, joining, &sorted, why));
-    return join_keys(set, upload, joining, &keys, why);
-}
-
-/* How many numbers a row of the set that a map reads has in it. */
-static i64 map_parts(const struct vx_map_key *key)
-{
-    if (key->kind != VX_MAP_CHILD) return 1;
-    return (i64)key->stride[0] * key->stride[1] * key->stride[2];
-}
-
-static vx_status join_map(struct vx_kernel_set *set, struct vx_gpu_upload *upload,
-                          struct joining *joining, i32 key, struct vx_why *why)
-{
-    const struct vx_gpu_join *join = joining->join;
-    const size_t count = (size_t)join->pieces_count;
-    const struct vx_gpu_map *whole = &join->maps[key];
-    const struct vx_map_key *of = &join->keys[key];
-    i64 chunks[VX_BATCH_ITEMS_MAX], to[VX_BATCH_ITEMS_MAX], from[VX_BATCH_ITEMS_MAX];
-    struct part pieces, shares;
-    bases_make(join, of->to, to);
-    bases_make(join, of->from, from);
-    VX_TRY(part_take(upload, count * sizeof(struct vx_join_map_piece), why, &pieces));
-    VX_TRY(part_take(upload, count * sizeof(struct vx_join_share), why, &shares));
-    for (i32 i = 0; i < join->pieces_count; i++) {
-        const struct vx_gpu_map *map = &join->pieces[i].maps[key];
-        const i64 n = set_rows(&join->pieces[i], of->to);
-        VX_ASSERT(map->nbr_stride == whole->nbr_stride);
-        VX_ASSERT(map->words == whole->words);
-        chunks[i] = vx_join_chunks(vx_join_quads(n, whole->nbr_stride));
-        ((struct vx_join_map_piece *)pieces.host)[i] = (struct vx_join_map_piece){
-            n, to[i], from[i] * map_parts(of), map->nbr, map->masks};
-    }
-    joining->maps[joining->maps_count++] = (struct vx_join_map_args){
-        .count = join->pieces_count,
-        .blocks = shares_make(set, chunks, join->pieces_count, shares.host),
-        .nbr_stride = whole->nbr_stride,
-        .words = whole->words,
-        .shares = shares.device,
-        .pieces = pieces.device,
-        .nbr = whole->nbr,
-        .masks = whole->masks};
-    return VX_OK;
-}
-
-vx_status vx_gpu_pieces_join(const struct vx_gpu_queue *queue,
-                             struct vx_gpu_upload *upload, const struct vx_gpu_join *join,
-                             struct vx_why *why)
-{
-    const size_t from = upload->used;
-    const size_t most = (size_t)join->keys_count + 2 * (size_t)join->ordered_count;
-    struct joining joining = {.join = join};
-    struct part maps;
-    VX_ASSERT(join->pieces_count >= 1);
-    VX_ASSERT(join->pieces_count <= VX_BATCH_ITEMS_MAX);
-    VX_TRY(part_take(upload, most * sizeof(struct vx_join_map_args), why, &maps));
-    joining.maps = maps.host;
-    VX_TRY(join_lists(queue->set, upload, &joining, why));
-    for (i32 k = 0; k < join->keys_count; k++)
-        if (!join->skip || !join->skip->maps[k])
-            VX_TRY(join_map(queue->set, upload, &joining, k, why));
-    for (i32 o = 0; o < join->ordered_count; o++)
-        VX_TRY(join_ordered(queue->set, upload, &joining, o, why));
-    VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
-    for (i32 i = 0; i < joining.rows_count; i++)
-        if (joining.rows[i].blocks)
-            VX_TRY(vx_gpu_map_launch(queue, "join_rows", &joining.rows[i], why));
-    for (i32 i = 0; i < joining.maps_count; i++)
-        if (joining.maps[i].blocks)
-            VX_TRY(vx_gpu_map_launch(queue, "join_map", &joining.maps[i], why));
-    return VX_OK;
 }
 
 /* --- results --- */
@@ -470,11 +265,12 @@ vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
 {
     const size_t from = upload->used, count = (size_t)results->pieces_count;
     const size_t maps = (size_t)results->maps_count;
-    struct part places, pairs;
+    struct vx_gpu_piece_part places, pairs;
     VX_ASSERT(results->pieces_count <= VX_BATCH_ITEMS_MAX);
     if (!count) return VX_OK;
-    VX_TRY(part_take(upload, count * sizeof(struct vx_piece_places), why, &places));
-    VX_TRY(part_take(upload, count * maps * sizeof(u64 *), why, &pairs));
+    VX_TRY(
+        vx_gpu_piece_part(upload, count * sizeof(struct vx_piece_places), why, &places));
+    VX_TRY(vx_gpu_piece_part(upload, count * maps * sizeof(u64 *), why, &pairs));
     for (i32 i = 0; i < results->pieces_count; i++) {
         const struct vx_gpu_piece *piece = &results->pieces[i];
         ((struct vx_piece_places *)places.host)[i] = (struct vx_piece_places){

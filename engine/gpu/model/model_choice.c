@@ -7,6 +7,10 @@
 
 #include <string.h>
 
+/* Rows of set 0 for each processor (vx_gpu_choices.beside_rows): two blocks of a map, of 32 rows
+ * each. */
+#define BESIDE_PROCESSOR_ROWS 64
+
 bool vx_gpu_is_conv(const struct vx_launch *launch)
 {
     return vx_launch_is_product(launch);
@@ -196,11 +200,12 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
     VX_ASSERT(want->voxels_max <= VX_VOXELS_MAX);
     struct vx_gpu_choices *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the choices of a model");
-    *made =
-        (struct vx_gpu_choices){.plan = want->plan,
-                                .type = want->type,
-                                .streams = vx_conv_streams(want->type, want->pick->caps),
-                                .voxels_max = want->voxels_max};
+    *made = (struct vx_gpu_choices){
+        .plan = want->plan,
+        .type = want->type,
+        .streams = vx_conv_streams(want->type, want->pick->caps),
+        .voxels_max = want->voxels_max,
+        .beside_rows = (i64)want->pick->caps->processors * BESIDE_PROCESSOR_ROWS};
     i64 most = 0;
     vx_gpu_rows_max(want->plan, want->voxels_max, made->rows_max);
     for (i32 i = 0; i < want->plan->sets_count; i++) {

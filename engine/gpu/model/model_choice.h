@@ -61,6 +61,9 @@ struct vx_gpu_choices {
     bool streams;                   /* some convolutions may (conv.h) */
     bool neighbours[VX_LAYERS_MAX]; /* by map: its orders have neighbours (order.h) */
     i64 voxels_max;
+    /* From so many rows of set 0 on, maps are made beside what needs none (vx_gpu_places.beside):
+     * with fewer, a launch more costs more than it wins. */
+    i64 beside_rows;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
     i32 stages[VX_SETS_MAX];               /* of each set (network/sets.h) */
@@ -110,9 +113,14 @@ struct vx_gpu_places {
     i32 sorted_count;
     struct vx_gpu_sorted sorted[VX_LAYERS_MAX];
     i32 sorted_of[VX_LAYERS_MAX]; /* by launch: index in sorted; -1 = brick order */
+    /* Maps are made while features are copied, and coordinates compared while layers run
+     * (round_parts.h): tensors do not share the memory that this needs. */
+    bool beside;
     size_t shared, coords[VX_BATCH_ITEMS_MAX], scratch;
     size_t order_scratch; /* for sorting */
     size_t levels;        /* with levels: where vx_gpu_levels_place takes memory */
+    size_t tensors;       /* what the plan's offsets count from */
+    size_t ranks;         /* scratch of vx_gpu_ranks_build */
     size_t workspace;
     size_t bytes; /* of the whole round; SIZE_MAX on overflow */
 };

@@ -5,7 +5,7 @@
  * read its flags.
  *
  *   struct vx_gpu_forward request = {.gpu = gpu, .queue = {set, stream, NULL}, ...};
- *   VX_TRY(vx_gpu_round_geometry(&round, &request, &why));     (round_geometry.h)
+ *   (geometry: round_making.h)
  *   VX_TRY(vx_gpu_forward_feats(&request, &why));
  *   VX_TRY(vx_gpu_forward_layers(&request, 0, &why));
  *   VX_TRY(vx_gpu_forward_outputs(&request, &why));

@@ -28,7 +28,7 @@ static inline i32 vx_gpu_number_of(enum vx_dtype dtype)
 static inline void *vx_gpu_tensor(const struct vx_gpu_forward *forward, i32 tensor)
 {
     const struct vx_gpu_places *places = forward->places;
-    return forward->block + places->shared +
+    return forward->block + places->tensors +
            vx_plan_tensor_offset(forward->choices->plan, tensor, places->laid);
 }
 

@@ -213,9 +213,27 @@ static size_t places_scratch(const struct vx_gpu_choices *choices,
         places->sorted[i].scratch = orders; /* all of a stage are built together */
         orders = vx_add_line(orders, vx_gpu_order_scratch_bytes(&want));
     }
-    places->order_scratch = is_staged(plan) ? vx_add_line(at, build) : at;
-    return is_staged(plan) ? vx_add_bytes(places->order_scratch, orders)
-                           : vx_add_bytes(at, build > orders ? build : orders);
+    const bool apart = is_staged(plan) || places->beside;
+    places->order_scratch = apart ? vx_add_line(at, build) : at;
+    return apart ? vx_add_bytes(places->order_scratch, orders)
+                 : vx_add_bytes(at, build > orders ? build : orders);
+}
+
+/* Places scratch memory and tensors: both in the same memory if maps are made before the
+ * layers.  Beside them, scratch comes first, where bounds and rows make the same of it; with
+ * stages it comes last, as it always is made of bounds.  Returns where both end. */
+static size_t places_tensors(const struct vx_gpu_choices *choices,
+                             const struct vx_gpu_sizes *sizes,
+                             struct vx_gpu_places *places)
+{
+    const size_t bytes = vx_plan_bytes(choices->plan, places->rows);
+    places->tensors = places->shared;
+    if (is_staged(choices->plan))
+        return places_scratch(choices, sizes, vx_add_line(places->shared, bytes), places);
+    const size_t scratch = places_scratch(choices, sizes, places->shared, places);
+    if (places->beside) places->tensors = vx_add_line(scratch, 0);
+    const size_t tensors = vx_add_line(places->tensors, bytes);
+    return scratch > tensors ? scratch : tensors;
 }
 
 /* The most scratch of orders and of sets by logits, in the workspace. */
@@ -276,11 +294,10 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
         if (wanted > workspace) workspace = wanted;
     }
     memcpy(places->laid, places->rows, sizeof places->laid);
+    places->beside =
+        plan->levels && !is_staged(plan) && places->rows[0] >= choices->beside_rows;
     places->shared = places_perms(plan, sizes, places);
-    const size_t tensors = vx_add_line(places->shared, vx_plan_bytes(plan, places->rows));
-    size_t at = places_scratch(choices, sizes, is_staged(plan) ? tensors : places->shared,
-                               places);
-    at = vx_add_line(at > tensors ? at : tensors, 0);
+    size_t at = vx_add_line(places_tensors(choices, sizes, places), 0);
     at = places_pieces(plan, sizes, at, places);
     for (i32 i = 0; i < places->sorted_count; i++) {
         struct vx_gpu_order_want want =
@@ -289,10 +306,10 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
         at = vx_add_line(at, vx_gpu_order_bytes(&want));
     }
     const size_t ranks = places_ranks(plan, places), dense = vx_gpu_dense_bytes(plan);
-    if (ranks > workspace) workspace = ranks;
+    if (ranks > workspace && !places->beside) workspace = ranks;
     if (dense > workspace) workspace = dense;
-    at = places_samples(plan, at, places);
-    places->workspace = at;
+    places->ranks = at = places_samples(plan, at, places);
+    places->workspace = places->beside ? vx_add_line(at, ranks) : at;
     places->bytes = vx_add_line(places->workspace, workspace);
 }
 

@@ -220,6 +220,7 @@ static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     round->other = &other_of(batches, slot)->lane;
     round->model = slot->model;
     round->device_ns = slot->shared_ns = 0;
+    round->ends_beside = false;
     vx_gpu_round_hold(round, &refused);
     if (refused) {
         round_return(slot);
@@ -295,7 +296,10 @@ static vx_status round_ready(const struct vx_gpu_slot *slot, struct vx_why *why,
                                                slot->lane.marks[VX_GPU_MARK_END]};
     *ready = !slot_asks(slot);
     if (slot->stage == VX_GPU_STAGE_PLACES) return VX_OK;
-    return vx_gpu_event_done(slot->lane.gpu, events[slot->stage], why, ready);
+    VX_TRY(vx_gpu_event_done(slot->lane.gpu, events[slot->stage], why, ready));
+    if (!*ready || slot->stage != VX_GPU_STAGE_END || !slot->round.ends_beside)
+        return VX_OK;
+    return vx_gpu_event_done(slot->lane.gpu, slot->lane.made, why, ready);
 }
 
 /* Starts the batch's next round, leaves the batch waiting for memory, or

@@ -57,6 +57,11 @@ static vx_status open_memory(struct vx_gpu_lane *lane, struct vx_why *why)
 static vx_status open_parts(struct vx_gpu_lane *lane, struct vx_why *why)
 {
     VX_TRY(vx_gpu_stream_open(lane->gpu, why, &lane->queue.stream));
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++) {
+        VX_TRY(vx_gpu_stream_open(lane->gpu, why, &lane->beside[i]));
+        VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->come[i]));
+    }
+    VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->made));
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->marks[i]));
     for (int i = 1; i < VX_SETS_MAX; i++)
@@ -89,6 +94,11 @@ void vx_gpu_lane_close(struct vx_gpu_lane *lane)
         struct vx_gpu_event **event = &lane->stages[i / 2][i % 2];
         if (*event) vx_gpu_event_close(lane->gpu, event);
     }
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++) {
+        if (lane->come[i]) vx_gpu_event_close(lane->gpu, &lane->come[i]);
+        if (lane->beside[i]) vx_gpu_stream_close(lane->gpu, &lane->beside[i]);
+    }
+    if (lane->made) vx_gpu_event_close(lane->gpu, &lane->made);
     if (lane->sized) vx_gpu_event_close(lane->gpu, &lane->sized);
     if (lane->told) vx_gpu_event_close(lane->gpu, &lane->told);
     if (lane->queue.stream) vx_gpu_stream_close(lane->gpu, &lane->queue.stream);
@@ -113,5 +123,7 @@ vx_status vx_gpu_lane_elapsed(struct vx_gpu_lane *lane, enum vx_gpu_mark begin,
 
 vx_status vx_gpu_lane_wait(struct vx_gpu_lane *lane, struct vx_why *why)
 {
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++)
+        VX_TRY(vx_gpu_stream_wait(lane->gpu, lane->beside[i], why));
     return vx_gpu_stream_wait(lane->gpu, lane->queue.stream, why);
 }

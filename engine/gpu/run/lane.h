@@ -1,4 +1,5 @@
-/* lane - one of a device's two streams, with the events and memory that a round needs.
+/* lane - one of a device's two main streams, with the streams beside it, events and memory that
+ * a round needs.
  *
  * Events time the parts of a round.  Page-locked host memory, and device memory of the
  * same size, hold the descriptions that are uploaded and the results that the host reads.
@@ -29,11 +30,16 @@
  * descriptions fit, of 64 bytes each; a single member may have all maps of a network. */
 #define VX_GPU_PAIRS_MAX (VX_GPU_JOIN_UPLOAD / 64)
 
+/* Streams on which maps are made while features are copied: most networks have two kinds of
+ * maps, those of one set and those between sets. */
+#define VX_GPU_BESIDE_STREAMS 2
+
 /* The events that separate the parts of a round. */
 enum vx_gpu_mark {
     VX_GPU_MARK_BEGIN,
-    VX_GPU_MARK_GEOMETRY,
+    VX_GPU_MARK_GEOMETRY, /* but for maps that are made beside what follows */
     VX_GPU_MARK_FEATS,
+    VX_GPU_MARK_MAPS, /* those too */
     VX_GPU_MARK_LAYERS,
     VX_GPU_MARK_END,
     VX_GPU_MARKS_COUNT
@@ -43,6 +49,10 @@ struct vx_gpu_lane {
     u32 bit; /* this lane in vx_gpu_geometry.writers; set before open */
     struct vx_gpu *gpu;
     struct vx_gpu_queue queue;
+    /* Streams beside it, and how far each of them has come (round_parts.h). */
+    struct vx_gpu_stream *beside[VX_GPU_BESIDE_STREAMS];
+    struct vx_gpu_event *come[VX_GPU_BESIDE_STREAMS];
+    struct vx_gpu_event *made; /* all geometry of the round is there */
     struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
     struct vx_gpu_event *sized; /* the sizes of sets have been copied out */
     struct vx_gpu_event *told;  /* and so have the answers about geometries */
@@ -69,6 +79,7 @@ VX_MUST_USE vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mar
 VX_MUST_USE vx_status vx_gpu_lane_elapsed(struct vx_gpu_lane *lane,
                                           enum vx_gpu_mark begin, enum vx_gpu_mark end,
                                           struct vx_why *why, i64 *ns);
+/* For all that is on its streams. */
 VX_MUST_USE vx_status vx_gpu_lane_wait(struct vx_gpu_lane *lane, struct vx_why *why);
 
 #endif

@@ -7,6 +7,7 @@
 #include "engine/gpu/run/round_dense.h"
 #include "engine/gpu/run/round_fills.h"
 #include "engine/gpu/run/round_geometry.h"
+#include "engine/gpu/run/round_parts.h"
 #include "engine/gpu/run/round_stages.h"
 #include "engine/plan/dense.h"
 
@@ -39,19 +40,10 @@ void vx_gpu_round_forward(struct vx_gpu_round *round, bool stays)
 vx_status vx_gpu_round_launch(struct vx_gpu_round *round, struct vx_why *why)
 {
     struct vx_gpu_lane *lane = round->lane;
-    struct vx_gpu_forward *forward = &round->forward;
-    bool wants = vx_gpu_round_wants_places(round);
-    vx_gpu_round_forward(round, wants);
+    vx_gpu_round_forward(round, vx_gpu_round_wants_places(round));
     if (!round->made.levels.requests_count)
         VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_BEGIN, why));
-    VX_TRY(vx_gpu_round_geometry(round, forward, why));
-    VX_TRY(vx_gpu_round_dense_launch(round, why));
-    if (wants)
-        VX_TRY(vx_gpu_event_record(lane->gpu, lane->told, lane->queue.stream, why));
-    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, why));
-    VX_TRY(vx_gpu_forward_feats(forward, why));
-    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_FEATS, why));
-    VX_TRY(vx_gpu_forward_layers(forward, 0, why));
+    VX_TRY(vx_gpu_round_work(round, why));
     return vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why);
 }
 
@@ -101,7 +93,7 @@ static vx_status times_read(struct vx_gpu_round *round, struct vx_why *why,
     }
     i64 later;
     VX_TRY(vx_gpu_round_stage_times(round, why, &later));
-    times[VX_GPU_MARK_GEOMETRY] += later;
+    times[VX_GPU_MARK_GEOMETRY] += times[VX_GPU_MARK_MAPS] + later;
     times[VX_GPU_MARK_LAYERS] -= later;
     return VX_OK;
 }

@@ -24,7 +24,7 @@
  *       (every item that has asked is placed)
  *   }
  *   VX_TRY(vx_gpu_round_outputs(&round, &why));
- *   (the lane's end has happened, or waiting for it failed)
+ *   (the lane's end has happened, and `made` if it ends beside; or waiting failed)
  *   vx_gpu_round_finish(&round, status, &why);
  *
  * Owner    the caller's struct; everything in it is borrowed.
@@ -89,6 +89,7 @@ struct vx_gpu_round {
     i32 stage; /* with stages: that of the sets whose sizes are awaited or were read last */
     bool sorted[VX_LAYERS_MAX]; /* with stages: row orders that are there, as in places */
     struct vx_gpu_densities densities; /* that it is launched for (round_fills.h) */
+    bool ends_beside; /* it ends when the lane's event `made` has happened, too */
     /* From launch to outputs. */
     struct vx_gpu_forward forward;
     struct vx_gpu_places places; /* of a round that waits, forward has them: that wants

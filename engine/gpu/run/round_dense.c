@@ -91,7 +91,8 @@ static i64 member_ask(const struct vx_gpu_round *round, i32 index,
     return most;
 }
 
-vx_status vx_gpu_round_dense_launch(struct vx_gpu_round *round, struct vx_why *why)
+vx_status vx_gpu_round_dense_launch(struct vx_gpu_round *round,
+                                    const struct vx_gpu_queue *queue, struct vx_why *why)
 {
     struct vx_gpu_lane *lane = round->lane;
     const struct asked host = asked_in(round, lane->dense_host),
@@ -105,7 +106,7 @@ vx_status vx_gpu_round_dense_launch(struct vx_gpu_round *round, struct vx_why *w
         if (mine > most) most = mine;
     }
     if (!most) return VX_OK;
-    VX_TRY(vx_gpu_copy_in(lane->gpu, lane->queue.stream,
+    VX_TRY(vx_gpu_copy_in(lane->gpu, queue->stream,
                           &(struct vx_gpu_copy){device.jobs, host.jobs, jobs + found},
                           why));
     const i64 part = THREAD_VOXELS * VX_DENSE_THREADS;
@@ -113,8 +114,8 @@ vx_status vx_gpu_round_dense_launch(struct vx_gpu_round *round, struct vx_why *w
     const i64 enough = (i64)vx_gpu_caps(lane->gpu)->processors * PROCESSOR_BLOCKS;
     const struct vx_dense_check_args args = {
         host.count, (u32)(blocks < enough ? blocks : enough), device.jobs, device.found};
-    VX_TRY(vx_gpu_map_launch(&lane->queue, "dense_check", &args, why));
-    return vx_gpu_copy_out(lane->gpu, lane->queue.stream,
+    VX_TRY(vx_gpu_map_launch(queue, "dense_check", &args, why));
+    return vx_gpu_copy_out(lane->gpu, queue->stream,
                            &(struct vx_gpu_copy){host.found, device.found, found}, why);
 }
 

@@ -5,7 +5,7 @@
  * mates are answered.  One launch finds this for all members; the host reads it with the
  * answers about geometries.
  *
- *   VX_TRY(vx_gpu_round_dense_launch(&round, &why));
+ *   VX_TRY(vx_gpu_round_dense_launch(&round, &queue, &why));
  *   (the lane's event `told` has happened)
  *   item->status = vx_gpu_round_dense_read(&round, index);
  *
@@ -22,9 +22,10 @@
 
 #include "engine/gpu/run/round.h"
 
-/* With the geometry of the round's last stage on the lane's stream, before its features
- * are.  Nothing if no member wants a dense output. */
+/* Behind what is ordered in the round's last stage, while the coordinates of its members are
+ * there.  Nothing if no member wants a dense output. */
 VX_MUST_USE vx_status vx_gpu_round_dense_launch(struct vx_gpu_round *round,
+                                                const struct vx_gpu_queue *queue,
                                                 struct vx_why *why);
 /* Sets item->rows of the dense outputs for which the member asks: its samples. */
 VX_MUST_USE vx_status vx_gpu_round_dense_read(struct vx_gpu_round *round, i32 index);

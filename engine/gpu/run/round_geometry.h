@@ -5,7 +5,7 @@
  * of several members computes on their join, whose row orders are not kept.
  *
  *   vx_gpu_round_hold(&round, &refused);                            (round.h)
- *   VX_TRY(vx_gpu_round_geometry(&round, &request, &why));
+ *   VX_TRY(vx_gpu_making_begin(&making, &round, &why));             (round_making.h)
  *
  * Owner    the round's.
  * Thread   device.
@@ -44,18 +44,15 @@ static inline void *vx_gpu_kept_piece(const struct vx_gpu_geometry *kept)
 const i32 *vx_gpu_round_coords(const struct vx_gpu_round *round, i32 index, i32 *columns);
 /* Copies the coordinates that a member has sent. */
 VX_MUST_USE vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round,
-                                               i32 index, void *to, struct vx_why *why);
+                                               i32 index, void *to,
+                                               const struct vx_gpu_queue *queue,
+                                               struct vx_why *why);
 /* Drops all geometries of a round that ends before its layers: those that were made in it
  * are empty, or lack their maps, and are forgotten. */
 void vx_gpu_round_let_go(struct vx_gpu_round *round);
 /* Answers a member whose coords_ref names a geometry that is not there. */
 VX_MUST_USE vx_status vx_gpu_not_there(struct vx_item *item);
 
-/* Sets rows, maps and sorted of the request, whose other fields must be set.  With stages:
- * what is known of them in the round's stage, and launches what that stage makes. */
-VX_MUST_USE vx_status vx_gpu_round_geometry(struct vx_gpu_round *round,
-                                            struct vx_gpu_forward *forward,
-                                            struct vx_why *why);
 /* True if the host must read the lane's answers of this round: a geometry was built or
  * compared, or is not yet known to be valid. */
 bool vx_gpu_round_asks(const struct vx_gpu_round *round);

@@ -93,7 +93,8 @@ static vx_status pieces_make(struct vx_gpu_round *round,
                sizeof piece->shape);
         VX_TRY(vx_plan_shapes(plan, member->item->shape, why,
                               made->shapes + (i64)count * plan->sets_count));
-        if (member->item->coords) VX_TRY(vx_gpu_round_copy_coords(round, i, coords, why));
+        if (member->item->coords)
+            VX_TRY(vx_gpu_round_copy_coords(round, i, coords, &round->lane->queue, why));
         vx_sets_rows_max(plan->sets, plan->sets_count, piece->n,
                          made->bounds + (i64)count * plan->sets_count);
         made->of[count++] = i;

@@ -3,8 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/model/model_parts.h"
-#include "engine/gpu/run/round_dense.h"
-#include "engine/gpu/run/round_geometry.h"
+#include "engine/gpu/run/round_parts.h"
 #include "kernels/26_set_occupancy.h"
 
 #include <string.h>
@@ -68,36 +67,25 @@ static vx_status sets_launch(struct vx_gpu_round *round, struct vx_why *why)
     return vx_gpu_event_record(lane->gpu, lane->sized, lane->queue.stream, why);
 }
 
-static vx_status geometry_launch(struct vx_gpu_round *round, struct vx_why *why)
+/* The maps and layers of the round's stage.  The end of the upload is the next stage's. */
+static vx_status stage_work(struct vx_gpu_round *round, struct vx_why *why)
 {
     struct vx_gpu_upload *upload = &round->lane->upload;
     const struct vx_gpu_sizes sizes = {round->rows, round->members_count, true,
                                        &round->densities};
     vx_gpu_places_stage(round->model->gpu->choices, &sizes, round->stage, &round->places);
     upload->bytes = VX_GPU_UPLOAD_BYTES - VX_GPU_STAGE_UPLOAD;
-    vx_status status = vx_gpu_round_geometry(round, &round->forward, why);
+    vx_status status = vx_gpu_round_work(round, why);
     upload->bytes = VX_GPU_UPLOAD_BYTES;
     return status;
 }
 
 vx_status vx_gpu_round_stage_launch(struct vx_gpu_round *round, struct vx_why *why)
 {
-    struct vx_gpu_lane *lane = round->lane;
-    struct vx_gpu_forward *forward = &round->forward;
-    const bool first = !round->stage, last = vx_gpu_round_stage_last(round);
-    if (first) begin(round);
-    VX_TRY(geometry_launch(round, why));
-    if (last) VX_TRY(vx_gpu_round_dense_launch(round, why));
-    if (!first) VX_TRY(stage_mark(lane, round->stage, 1, why));
-    if (last && vx_gpu_round_wants_places(round))
-        VX_TRY(vx_gpu_event_record(lane->gpu, lane->told, lane->queue.stream, why));
-    if (first) {
-        VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, why));
-        VX_TRY(vx_gpu_forward_feats(forward, why));
-        VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_FEATS, why));
-    }
-    VX_TRY(vx_gpu_forward_layers(forward, round->stage, why));
-    if (last) return vx_gpu_lane_mark(lane, VX_GPU_MARK_LAYERS, why);
+    if (!round->stage) begin(round);
+    VX_TRY(stage_work(round, why));
+    if (vx_gpu_round_stage_last(round))
+        return vx_gpu_lane_mark(round->lane, VX_GPU_MARK_LAYERS, why);
     return sets_launch(round, why);
 }
 
