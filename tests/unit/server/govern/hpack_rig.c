@@ -2,7 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "hpack_rig.h"
+#include "tests/unit/server/govern/hpack_rig.h"
 
 #include <check.h>
 #include <string.h>

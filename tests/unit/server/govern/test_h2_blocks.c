@@ -4,7 +4,7 @@
  */
 #include "server/govern/h2_meter.h"
 
-#include "hpack_rig.h"
+#include "tests/unit/server/govern/hpack_rig.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -13,9 +13,13 @@
 enum { HEADERS = 1, CONTINUATION = 9 };
 enum { END_HEADERS = 4, PRIORITY = 32 };
 
+/* A frame's type and its flags in one number. */
+#define KIND(type_, flags_) ((u32)(type_) | (u32)(flags_) << 8)
+
 struct client {
     struct vx_h2_stream rows[8];
     struct vx_h2_meter meter;
+    u8 id; /* of the last block */
 };
 
 static struct client *client_make(void)
@@ -28,19 +32,20 @@ static struct client *client_make(void)
 }
 
 /* The bytes as one frame, a few at a time. */
-static void send(struct client *client, u8 kind, u8 flags, u8 id, const u8 *bytes,
-                 size_t count)
+static void send(struct client *client, u32 kind, const u8 *bytes, size_t count)
 {
-    u8 head[] = {0, (u8)(count >> 8), (u8)count, kind, flags, 0, 0, 0, id};
+    enum { PIECE = 1000 };
+    u8 head[] = {0, (u8)(count >> 8), (u8)count, (u8)kind, (u8)(kind >> 8), 0, 0, 0, 1};
+    if (kind == KIND(HEADERS, END_HEADERS)) head[8] = client->id += 2;
     vx_h2_meter_walk(&client->meter, head, sizeof head);
-    for (size_t at = 0; at < count; at += 1000)
+    for (size_t at = 0; at < count; at += PIECE)
         vx_h2_meter_walk(&client->meter, bytes + at,
-                         count - at < 1000 ? count - at : 1000);
+                         count - at < PIECE ? count - at : PIECE);
 }
 
-static void send_block(struct client *client, u8 id, const struct hpack_block *block)
+static void send_block(struct client *client, const struct hpack_block *block)
 {
-    send(client, HEADERS, END_HEADERS, id, block->bytes, block->length);
+    send(client, KIND(HEADERS, END_HEADERS), block->bytes, block->length);
 }
 
 /* A field with a name and a value of so many characters. */
@@ -66,16 +71,16 @@ START_TEST(decoded_bytes_have_a_limit)
         struct hpack_block *block = calloc(1, sizeof *block);
         struct client *client = client_make();
         field(block, KEPT, NAME, 0);
-        send_block(client, 1, block);
+        send_block(client, block);
         block->length = 0;
         for (u32 i = 0; i < TIMES; i++) hpack_byte(block, NEWEST);
         field(block, LITERAL, 1, rest - VX_HPACK_FIELD_BYTES - 1);
-        for (u8 id = 3; id < 9; id += 2) send_block(client, id, block);
+        for (u32 i = 0; i < 3; i++) send_block(client, block);
         ck_assert_int_eq(client->meter.fault, VX_H2_SOUND);
         block->length = 0;
         for (u32 i = 0; i < TIMES; i++) hpack_byte(block, NEWEST);
         field(block, LITERAL, 1, rest - VX_HPACK_FIELD_BYTES - 1 + over);
-        send_block(client, 9, block);
+        send_block(client, block);
         ck_assert_int_eq(client->meter.fault, over ? VX_H2_BLOCK_LONG : VX_H2_SOUND);
         free(client);
         free(block);
@@ -93,9 +98,9 @@ START_TEST(frames_of_a_block_count_together)
         for (u32 i = 0; i < 5; i++) hpack_byte(block, 0xff);
         for (u32 i = 0; i < most + over; i++) field(block, LITERAL, 1, 0);
         size_t half = block->length / 2;
-        send(client, HEADERS, PRIORITY, 1, block->bytes, half);
+        send(client, KIND(HEADERS, PRIORITY), block->bytes, half);
         ck_assert_int_eq(client->meter.fault, VX_H2_SOUND);
-        send(client, CONTINUATION, END_HEADERS, 1, block->bytes + half,
+        send(client, KIND(CONTINUATION, END_HEADERS), block->bytes + half,
              block->length - half);
         ck_assert_int_eq(client->meter.fault, over ? VX_H2_BLOCK_LONG : VX_H2_SOUND);
         free(client);
@@ -115,7 +120,7 @@ START_TEST(what_grpc_takes_is_taken)
         u32 texts = GRPC_MAX - fields * GRPC_FIELD;
         for (u32 i = 0; i < fields; i++)
             field(block, LITERAL, texts / fields + (i < texts % fields), 0);
-        send_block(client, 1, block);
+        send_block(client, block);
         ck_assert_int_eq(client->meter.fault, VX_H2_SOUND);
         ck_assert_uint_eq(client->meter.hpack.decoded,
                           texts + fields * VX_HPACK_FIELD_BYTES);
@@ -148,7 +153,7 @@ START_TEST(broken_blocks)
     };
     for (size_t i = 0; i < VX_COUNT(blocks); i++) {
         struct client *client = client_make();
-        send(client, HEADERS, blocks[i].flags, 1, blocks[i].bytes, blocks[i].count);
+        send(client, KIND(HEADERS, blocks[i].flags), blocks[i].bytes, blocks[i].count);
         ck_assert_msg(client->meter.fault == blocks[i].fault, "row %zu", i);
         free(client);
     }

@@ -4,7 +4,7 @@
  */
 #include "server/govern/h2_meter.h"
 
-#include "hpack_rig.h"
+#include "tests/unit/server/govern/hpack_rig.h"
 
 #include <check.h>
 #include <stdlib.h>
