@@ -197,6 +197,7 @@ static void headers_begin(struct vx_h2_meter *meter)
     if (meter->left < meter->priority_left) meter->fault = VX_H2_BLOCK_BROKEN;
     meter->work += units(meter->left) - begins;
     if (!begins) return;
+    meter->call_work += units(meter->left) - 1;
     meter->calls++;
     meter->last_id = meter->id;
     if (!(meter->flags & END_STREAM)) stream_open(meter, meter->id);

@@ -94,6 +94,7 @@ struct vx_h2_meter {
     /* Results. */
     u64 calls;      /* streams that were begun, with odd ids: gRPC skips others */
     u64 work;       /* units of all frames that neither begin calls nor carry messages */
+    u64 call_work;  /* the part of it that large headers of calls are */
     u64 bytes;      /* of messages */
     u64 finished;   /* complete messages */
     i64 came;       /* bytes that have come of unfinished messages */
