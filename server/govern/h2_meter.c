@@ -262,8 +262,8 @@ static void fields_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
     u32 skipped = count < meter->priority_left ? count : meter->priority_left;
     meter->priority_left -= (u8)skipped;
     vx_hpack_walk(&meter->hpack, bytes + skipped, count - skipped);
-    if (meter->hpack.decoded > VX_H2_BLOCK_DECODED_MAX) meter->fault = VX_H2_BLOCK_LONG;
     if (meter->hpack.broken) meter->fault = VX_H2_BLOCK_BROKEN;
+    if (meter->hpack.decoded > VX_H2_BLOCK_DECODED_MAX) meter->fault = VX_H2_BLOCK_LONG;
 }
 
 static u32 payload_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)

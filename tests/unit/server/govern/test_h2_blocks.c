@@ -160,6 +160,24 @@ START_TEST(broken_blocks)
 }
 END_TEST
 
+/* The first fault counts, wherever the bytes are cut: these come at once. */
+START_TEST(too_large_and_then_broken)
+{
+    static const u8 broken[] = {0x00, 1, 'a', 0x81, 0x1e};
+    struct hpack_block *block = calloc(1, sizeof *block);
+    struct client *client = client_make();
+    field(block, KEPT, 4000, 0);
+    send_block(client, block);
+    block->length = 0;
+    for (u32 i = 0; i < 9; i++) hpack_byte(block, NEWEST);
+    for (size_t i = 0; i < sizeof broken; i++) hpack_byte(block, broken[i]);
+    send_block(client, block);
+    ck_assert_int_eq(client->meter.fault, VX_H2_BLOCK_LONG);
+    free(client);
+    free(block);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("h2_blocks");
@@ -168,6 +186,7 @@ int main(void)
     tcase_add_test(tests, frames_of_a_block_count_together);
     tcase_add_test(tests, what_grpc_takes_is_taken);
     tcase_add_test(tests, broken_blocks);
+    tcase_add_test(tests, too_large_and_then_broken);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
