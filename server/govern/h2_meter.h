@@ -20,7 +20,7 @@
  *   vx_h2_meter_sent(&meter, bytes, count);      cut anywhere: what the client was sent
  *   if (meter.fault) ...
  *
- * Owner    the caller owns the meter, 900 bytes, and the array of streams.
+ * Owner    the caller owns the meter, 810 bytes, and the array of streams.
  * Thread   one at a time.  Pure: no clock, no allocation, no system call.
  * Limits   VX_H2_BLOCK_BYTES_MAX and VX_H2_BLOCK_DECODED_MAX a header block; streams_max
  *          open streams.
