@@ -12,7 +12,7 @@
 enum vx_rpc_cut {
     VX_RPC_CUT_NONE,
     VX_RPC_CUT_FLOOD,   /* control frames, or calls without a message, at a steady rate */
-    VX_RPC_CUT_HEADERS, /* a header block of more than VX_H2_BLOCK_BYTES_MAX */
+    VX_RPC_CUT_HEADERS, /* a header block that is too large, or broken */
     VX_RPC_CUT_IDLE,    /* it had no call, and others wanted its place */
     VX_RPC_CUT_LARGE,   /* a message far beyond message_bytes_max */
     VX_RPC_CUT_LATE,    /* a message, or what comes before it, took too long */

@@ -21,6 +21,7 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
                                   .preface_left = VX_H2_PREFACE_BYTES,
                                   .buffers = 1,
                                   .stream = -1};
+    vx_hpack_init(&meter->hpack);
 }
 
 /* ------- streams ------- */
@@ -192,8 +193,11 @@ static void headers_begin(struct vx_h2_meter *meter)
     meter->block = meter->left;
     vx_hpack_begin(&meter->hpack);
     meter->priority_left = meter->flags & PRIORITY ? PRIORITY_BYTES : 0;
+    /* gRPC would take them for fields when a CONTINUATION follows. */
+    if (meter->left < meter->priority_left) meter->fault = VX_H2_BLOCK_BROKEN;
     meter->work += units(meter->left) - begins;
     if (!begins) return;
+    meter->call_work += units(meter->left) - 1;
     meter->calls++;
     meter->last_id = meter->id;
     if (!(meter->flags & END_STREAM)) stream_open(meter, meter->id);
@@ -232,10 +236,18 @@ static void frame_begin(struct vx_h2_meter *meter)
     if (meter->block > VX_H2_BLOCK_BYTES_MAX) meter->fault = VX_H2_BLOCK_LONG;
 }
 
+/* Half a field at the end of a block of a stream that it does not know, gRPC puts in front
+ * of the next block. */
+static void block_end(struct vx_h2_meter *meter)
+{
+    meter->block_open = !(meter->flags & END_HEADERS);
+    if (!meter->block_open && !vx_hpack_is_whole(&meter->hpack))
+        meter->fault = VX_H2_BLOCK_BROKEN;
+}
+
 static void frame_end(struct vx_h2_meter *meter)
 {
-    bool block = meter->type == HEADERS || meter->type == CONTINUATION;
-    if (block) meter->block_open = !(meter->flags & END_HEADERS);
+    if (meter->type == HEADERS || meter->type == CONTINUATION) block_end(meter);
     bool last =
         meter->flags & END_STREAM && (meter->type == DATA || meter->type == HEADERS);
     if (last || meter->type == RST_STREAM)
@@ -250,7 +262,8 @@ static void fields_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
     u32 skipped = count < meter->priority_left ? count : meter->priority_left;
     meter->priority_left -= (u8)skipped;
     vx_hpack_walk(&meter->hpack, bytes + skipped, count - skipped);
-    if (meter->hpack.fields > VX_H2_FIELDS_MAX) meter->fault = VX_H2_BLOCK_LONG;
+    if (meter->hpack.broken) meter->fault = VX_H2_BLOCK_BROKEN;
+    if (meter->hpack.decoded > VX_H2_BLOCK_DECODED_MAX) meter->fault = VX_H2_BLOCK_LONG;
 }
 
 static u32 payload_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)

@@ -3,8 +3,8 @@
  * gRPC parses every frame and keeps what it makes of it, but reports neither.  The meter
  * reads the same bytes and keeps only nine bytes of each frame and five of each message.
  * It counts how many calls a connection has begun, how much work its other frames were,
- * how many fields their headers had, and how much memory gRPC holds for messages.  Its
- * caller decides what is too much.
+ * how large their headers are when they are decoded, and how much memory gRPC holds for
+ * messages.  Its caller decides what is too much.
  *
  * gRPC reads into buffers of 8 or 64 KiB, one after the other, and does not copy: a piece
  * of a message keeps the whole buffer, whatever else was in it.  So the caller says where
@@ -20,10 +20,10 @@
  *   vx_h2_meter_sent(&meter, bytes, count);      cut anywhere: what the client was sent
  *   if (meter.fault) ...
  *
- * Owner    the caller owns the meter and the array of streams.
+ * Owner    the caller owns the meter, 810 bytes, and the array of streams.
  * Thread   one at a time.  Pure: no clock, no allocation, no system call.
- * Limits   VX_H2_BLOCK_BYTES_MAX and VX_H2_FIELDS_MAX a header block; streams_max open
- *          streams.
+ * Limits   VX_H2_BLOCK_BYTES_MAX and VX_H2_BLOCK_DECODED_MAX a header block; streams_max
+ *          open streams.
  * Fails    `fault` says which limit was exceeded; from then on nothing is read.  gRPC
  *          refuses bytes that are not HTTP/2; the meter only has to survive them.
  * Source   RFC 9113, sections 4 and 6; gRPC over HTTP/2, "Length-Prefixed-Message".
@@ -40,9 +40,10 @@
 #define VX_H2_PREFIX_BYTES  5 /* gRPC's, before each message: a flag and its length */
 /* gRPC takes 8 KiB of metadata, uncompressed; on the wire that is never so much. */
 #define VX_H2_BLOCK_BYTES_MAX 16384
-/* And by HTTP/2's rule each field counts 32 bytes beside its text, so that no block which
- * gRPC takes has so many. */
-#define VX_H2_FIELDS_MAX 256
+/* In these 8 KiB each field counts 32 bytes beside its texts, so there are at most 256, and
+ * by our count (VX_HPACK_FIELD_BYTES) they are 8 KiB and 96 bytes for each: no block that
+ * gRPC takes of a client which has confirmed its settings is larger than this. */
+#define VX_H2_BLOCK_DECODED_MAX 32768
 /* Open streams, as far as the client's frames and our resets tell; gRPC is told to allow
  * half. */
 #define VX_H2_STREAMS_MAX 4096
@@ -81,7 +82,10 @@ struct vx_h2_sent {
 
 enum vx_h2_fault {
     VX_H2_SOUND,
-    VX_H2_BLOCK_LONG, /* a header block of more than VX_H2_BLOCK_BYTES_MAX or FIELDS_MAX */
+    VX_H2_BLOCK_LONG, /* a header block beyond VX_H2_BLOCK_BYTES_MAX or DECODED_MAX */
+    /* A header block that no encoder makes, after which gRPC may go on, and reads what
+     * follows otherwise than we do. */
+    VX_H2_BLOCK_BROKEN,
     VX_H2_STREAMS_MANY,  /* more than streams_max open streams */
     VX_H2_MESSAGE_LARGE, /* a message that is much larger than gRPC takes */
 };
@@ -90,6 +94,7 @@ struct vx_h2_meter {
     /* Results. */
     u64 calls;      /* streams that were begun, with odd ids: gRPC skips others */
     u64 work;       /* units of all frames that neither begin calls nor carry messages */
+    u64 call_work;  /* the part of it that large headers of calls are */
     u64 bytes;      /* of messages */
     u64 finished;   /* complete messages */
     i64 came;       /* bytes that have come of unfinished messages */
@@ -111,7 +116,7 @@ struct vx_h2_meter {
     u32 preface_left;
     u32 last_id;                 /* the highest id that has begun */
     u32 block;                   /* bytes of the current header block */
-    struct vx_hpack_count hpack; /* its fields */
+    struct vx_hpack_count hpack; /* its fields, and the connection's table of them */
     u32 buffers, buffer_bytes;   /* begun so far, from 1 on; the size of the last */
     u32 waiting_buffer;          /* the last one with a message that waits */
     u8 priority_left;            /* bytes of a HEADERS frame before its fields */

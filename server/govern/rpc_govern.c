@@ -181,9 +181,8 @@ static void owner_pass(struct vx_rpc_govern *govern, u64 finished_before)
 }
 
 static const enum vx_rpc_cut faults[] = {
-    [VX_H2_SOUND] = VX_RPC_CUT_NONE,
-    [VX_H2_BLOCK_LONG] = VX_RPC_CUT_HEADERS,
-    [VX_H2_STREAMS_MANY] = VX_RPC_CUT_STREAMS,
+    [VX_H2_SOUND] = VX_RPC_CUT_NONE,           [VX_H2_BLOCK_LONG] = VX_RPC_CUT_HEADERS,
+    [VX_H2_BLOCK_BROKEN] = VX_RPC_CUT_HEADERS, [VX_H2_STREAMS_MANY] = VX_RPC_CUT_STREAMS,
     [VX_H2_MESSAGE_LARGE] = VX_RPC_CUT_LARGE,
 };
 

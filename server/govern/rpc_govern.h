@@ -11,6 +11,8 @@
  *            to end them before it reads on.
  *   work     frames that carry no message: pings, settings, resets, windows, empty data.
  *            Given back with time, and with each answer because it causes such frames.
+ *            What headers of calls are beyond a small frame is work too, and the call's
+ *            answer gives it back.
  *   waste    what small messages of its streams keep of gRPC's read buffers while they wait
  *            behind earlier ones.  Given back as the messages are taken.
  *   bytes    of unfinished messages, of all connections together.  The room for them is
@@ -107,6 +109,7 @@ struct vx_rpc_govern {
     struct vx_rpc_govern *notified_next;
     enum vx_rpc_cut cut;
     i64 calls, work; /* what it may still cost; below 0 it has cost too much */
+    u64 repaid;      /* of meter.call_work, with answers */
     i64 unseen;      /* calls that were read and have not arrived */
     i64 filled_ns;
     i64 vain;    /* calls begun less whole messages, after its last rest */

@@ -279,9 +279,24 @@ void vx_rpc_govern_taken(struct vx_rpc_place place)
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
+/* What the headers of the answered call have cost: their mean, since nothing tells which
+ * they were, and no more than all.  Without it a client with 7 KB of metadata in each of
+ * 1,000 calls, 8 at a time, was closed twice for a flood. */
+static i64 headers_repay(struct vx_rpc_govern *govern)
+{
+    const struct vx_h2_meter *meter = &govern->meter;
+    u64 owed = meter->call_work - govern->repaid;
+    u64 mean = meter->calls ? (meter->call_work + meter->calls - 1) / meter->calls : 0;
+    u64 more = owed < mean ? owed : mean;
+    govern->repaid += more;
+    return (i64)more;
+}
+
 void vx_rpc_govern_answered(struct vx_rpc_place place, u64 bytes)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    earn(vx_rpc_govern_of(place), 0, WORK_PER_ANSWER + (i64)(bytes / WORK_ANSWER_UNIT));
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    i64 work = WORK_PER_ANSWER + (i64)(bytes / WORK_ANSWER_UNIT);
+    if (govern) earn(govern, 0, work + headers_repay(govern));
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }

@@ -55,5 +55,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
     VX_ASSERT(whole.finished == torn.finished);
     VX_ASSERT(whole.held == torn.held);
     VX_ASSERT(whole.fault == torn.fault);
+    VX_ASSERT(whole.hpack.decoded == torn.hpack.decoded || whole.fault);
+    VX_ASSERT(whole.hpack.table.used == torn.hpack.table.used || whole.fault);
     return 0;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks that cost little on the wire and that gRPC keeps much of: fields of one byte, calls that
-it does not report, small pieces of messages, each of which keeps a whole read buffer."""
+"""Attacks that cost little on the wire and that gRPC keeps much of: fields of one byte, also behind
+what hides them from a count, calls that it does not report, small pieces of messages, each of which
+keeps a whole read buffer."""
 import itertools
 
 import h2
@@ -43,6 +44,72 @@ def fields(swarm, target):
         over=True, seconds=3)
 def fields_in_parts(swarm, target):
     swarm.add(4, target.grpc, many_fields(150, True))
+
+
+LONG_NAME = h2.field("n" * 4000, "", kept=True)
+NAMES = h2.indexed(62)  # 4,000 bytes of the connection's table, in one byte
+
+
+def names(block, before=b""):
+    """50 calls a second with the block, behind other frames; the first one brings the name."""
+    def script(_peer):
+        yield h2.opening() + h2.headers(1, h2.call_block(h2.INFER) + LONG_NAME)
+        for stream in range(3, 1 << 20, 2):
+            yield before + h2.headers(stream, block)
+            yield 0.02
+    return script
+
+
+@attack("calls of 300 bytes with a name of 4,000 bytes 240 times, 16 connections", over=True,
+        seconds=3)
+def names_repeated(swarm, target):
+    block = h2.call_block(h2.INFER) + NAMES * 240
+    swarm.add(16, target.grpc, names(block))
+
+
+@attack("600 connections with the same in a header block that does not end", over=True, seconds=3)
+def names_unfinished(swarm, target):
+    block = h2.call_block(h2.INFER) + LONG_NAME + NAMES * 240
+
+    def script(_peer):
+        yield h2.opening() + h2.headers(1, block, 0)
+    swarm.add(600, target.grpc, script)
+
+
+@attack("the same, 3,900 times behind a length with zeros at its end, 2 connections", over=True,
+        seconds=3)
+def names_padded(swarm, target):
+    zeros = h2.field("x", "")[:-1] + b"\x7f\x83\x80\x80\x80\0" + b"v" * 130
+    block = h2.call_block(h2.INFER) + zeros + NAMES * 3900
+    swarm.add(2, target.grpc, names(block))
+
+
+@attack("the same behind the half of a field that ends a block of an unknown stream", over=True,
+        seconds=3)
+def names_halved(swarm, target):
+    # gRPC puts the half, a name of two bytes, in front of the next block, whose beginning is a
+    # text of 500 KB to one who does not.
+    half = h2.headers(2, b"\0\x02")
+    block = b"\0\x7f\x82\xf8\x1f" + h2.call_block(h2.INFER) + NAMES * 3900
+    swarm.add(2, target.grpc, names(block, half))
+
+
+@attack("the same behind a Huffman text which gRPC drops, and with it what changes the table",
+        over=True, seconds=3)
+def names_dropped(swarm, target):
+    dropped = b"\0" + h2.text("x") + b"\x81\x1e" + h2.field("y", "", kept=True) * 100
+    block = h2.call_block(h2.INFER) + NAMES * 240
+    swarm.add(16, target.grpc, names(block, h2.headers(2, dropped)))
+
+
+@attack("calls with the largest header blocks that are allowed, 16 connections", seconds=3)
+def names_allowed(swarm, target):
+    block = h2.call_block(h2.INFER) + NAMES * 7
+
+    def script(_peer):
+        yield h2.opening() + h2.headers(1, h2.call_block(h2.INFER) + LONG_NAME) \
+            + h2.flow([h2.headers(0, block)], 3, 59)
+    swarm.add(16, target.grpc, script)
 
 
 @attack("600 connections with 16 KB of a header block that does not end", seconds=3)

@@ -51,6 +51,9 @@ TCP = {
     "continuations": (("continuation_empty", "continuation_one"), 1),
     "headers": (("huge_headers", "large_headers", "table_bomb", "table_sizes", "trailers"), 1.5),
     "fields": (("fields", "fields_in_parts"), 2),
+    "names_repeated": (("names_repeated", "names_unfinished"), 2),
+    "names_hidden": (("names_padded", "names_halved", "names_dropped"), 2),
+    "names_allowed": (("names_allowed",), 2),
     "block_unfinished": (("block_unfinished",), 2),
     "calls_unreported": (("calls_unreported",), 6),
     "pieces_pinned": (("pieces_pinned",), 4),
@@ -119,8 +122,8 @@ QUICK = {
     "streams_whole", "streams_unread", "questions_large", "questions_unread", "lasting",
     "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
     "half_open", "churn", "mix_all",
-    "fields", "calls_unreported", "pieces_pinned", "messages_pinned", "places_halved",
-    "fields_unknown", "crowd_calls",
+    "fields", "names_repeated", "names_hidden", "calls_unreported", "pieces_pinned",
+    "messages_pinned", "places_halved", "fields_unknown", "crowd_calls",
     "calls", "messages",
 }
 

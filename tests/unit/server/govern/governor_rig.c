@@ -115,7 +115,7 @@ void rig_greet(i32 i)
 
 void rig_call(i32 i, u32 id)
 {
-    struct raw_frame headers = {RAW_HEADERS, RAW_END_HEADERS, id, NULL, 14};
+    struct raw_frame headers = {RAW_HEADERS, RAW_END_HEADERS, id, NULL, 15};
     ck_assert(raw_send(rig_theirs[i], &headers));
 }
 

@@ -99,6 +99,33 @@ START_TEST(calls_that_never_arrive_are_their_own)
 }
 END_TEST
 
+/* What large headers cost is given back with the answers of their calls, and only once. */
+START_TEST(answers_give_back_what_headers_cost)
+{
+    enum { CALLS = 10, PER_CALL = 27, PER_ANSWER = 20 };
+    static const u8 block[7000] = {0, 1, 'a', 0x7f, 0xd3, 0x35}; /* one text */
+    rig_open(0);
+    i32 one = rig_connect();
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    rig_hold_time(one);
+    rig_greet(one);
+    i64 before = row->work;
+    for (u32 i = 0; i < CALLS; i++)
+        ck_assert(raw_send(rig_theirs[one],
+                           &(struct raw_frame){RAW_HEADERS, RAW_END_HEADERS, 2 * i + 1,
+                                               block, sizeof block}));
+    rig_read_all(one);
+    ck_assert_int_eq(rig_unread(one), 0);
+    ck_assert_int_eq(before - row->work, CALLS * PER_CALL);
+    for (i32 i = 0; i < CALLS + 2; i++) {
+        row->work = 0;
+        vx_rpc_govern_answered(rig_place(one), 0);
+        ck_assert_int_eq(row->work, PER_ANSWER + (i < CALLS ? PER_CALL : 0));
+    }
+    rig_close();
+}
+END_TEST
+
 /* While few calls have not arrived a message is read in large chunks, whatever it
  * contains. */
 START_TEST(many_at_once_bring_few_calls_each)
@@ -205,6 +232,7 @@ int main(void)
     TCase *tests = tcase_create("rpc_governor_calls");
     tcase_add_test(tests, what_we_reset_gives_its_room_back);
     tcase_add_test(tests, calls_that_never_arrive_are_their_own);
+    tcase_add_test(tests, answers_give_back_what_headers_cost);
     tcase_add_test(tests, many_at_once_bring_few_calls_each);
     tcase_add_test(tests, calls_in_vain_are_followed_by_a_rest);
     tcase_add_test(tests, refused_calls_that_are_not_read_close_their_connection);
