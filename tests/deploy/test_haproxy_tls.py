@@ -105,7 +105,7 @@ def test_the_readme_lists_the_files():
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     used = set(re.findall(r"\$\{VOXELD_TLS\}/([\w-]+\.\w+)", said))
     keys = {name.replace(".crt", ".key") for name in used if not name.endswith("-ca.crt")}
-    listed = re.findall(r"`([\w-]+\.(?:crt|key))`", " ".join(rows))
+    listed = re.findall(r"`([\w-]+\.(?:crt|key|crl))`", " ".join(rows))
     assert sorted(listed) == sorted(used | keys)
     assert f"presetenv VOXELD_TLS {FILES}\n" in said and FILES in page
 
@@ -141,6 +141,24 @@ def test_clients_with_certificates(program, replicas, signed, files, tmp_path, g
         else:
             with Client(proxy.grpc, tls=signed.trusting()) as client:
                 assert client.model_ready(MODEL)
+
+
+def test_revoked_certificates_of_clients(program, replicas, signed, files, tmp_path, grids):
+    """Those of the list at the start, and those of a later one; an open connection stays."""
+    good, first, second = (signed.people.sign(name) for name in ("good", "first", "second"))
+    signed.people.revoke(first)
+    signed.people.crl(files / "clients-ca.crl")
+    with started(program, tmp_path, replicas, files, signed.trusting(good),
+                 VOXELD_CLIENTS="required", VOXELD_CLIENTS_REVOKED="crl") as proxy:
+        stay(proxy, replicas, grids)
+        refused(proxy.grpc, signed.trusting(first))
+        with Client(proxy.grpc, tls=signed.trusting(second)) as client:
+            assert client.model_ready(MODEL)
+            signed.people.revoke(second)
+            signed.people.crl(files / "clients-ca.crl")
+            assert "Success!" in renew(proxy, files, tmp_path, "clients-ca.crl")
+            refused(proxy.grpc, signed.trusting(second))
+            assert client.model_ready(MODEL)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
