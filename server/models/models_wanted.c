@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/models/models_private.h"
 
+#include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
@@ -57,29 +58,61 @@ bool vx_models_wants(const struct vx_models *models, const char *name)
 
 /* ------- settings ------- */
 
+/* The next name of a list like "a, b"; "" at its end, and where it has none. */
+static vx_status name_take(const char **list, char name[VX_NAME_BYTES],
+                           struct vx_why *why)
+{
+    *list += strspn(*list, " ,");
+    size_t length = strcspn(*list, ","), shown = length;
+    while (shown && (*list)[shown - 1] == ' ') shown--;
+    VX_ENSURE_WHY(shown < VX_NAME_BYTES, why, INVALID_ARGUMENT,
+                  "load_model has a name that is too long",
+                  "load_model: expected names of at most %d bytes, got '%.60s...'",
+                  VX_NAME_BYTES - 1, *list);
+    memcpy(name, *list, shown);
+    name[shown] = '\0';
+    *list += length;
+    return VX_OK;
+}
+
 /* `list` is "a, b" or "*". */
 static vx_status start_wishes(struct vx_models *models, const char *list,
                               struct vx_why *why)
 {
     while (*list) {
-        list += strspn(list, " ,");
-        size_t length = strcspn(list, ","), shown = length;
-        while (shown && list[shown - 1] == ' ') shown--;
         char name[VX_NAME_BYTES];
-        VX_ENSURE_WHY(shown < sizeof name, why, INVALID_ARGUMENT,
-                      "load_model has a name that is too long",
-                      "load_model: expected names of at most %d bytes, got '%.60s...'",
-                      VX_NAME_BYTES - 1, list);
-        memcpy(name, list, shown);
-        name[shown] = '\0';
-        list += length;
+        VX_TRY(name_take(&list, name, why));
         if (!strcmp(name, "*")) models->wish_all = true;
-        if (!shown || !strcmp(name, "*")) continue;
+        if (!name[0] || !strcmp(name, "*")) continue;
         VX_ENSURE_WHY(wish_add(models, name), why, INVALID_ARGUMENT,
                       "load_model has too many names",
                       "load_model: expected at most %d models", VX_INSTANCES_MAX);
         models->wish_named[wish_find(models, name)] = true;
     }
+    return VX_OK;
+}
+
+static vx_status expect_explicit(const struct vx_config *config, struct vx_why *why)
+{
+    VX_ENSURE_WHY(!strcmp(config->model_control, "explicit") || !config->load_model[0],
+                  why, INVALID_ARGUMENT, "load_model needs model_control explicit",
+                  "load_model: expected --model-control explicit with it, got %s",
+                  config->model_control);
+    return VX_OK;
+}
+
+vx_status vx_models_expect(const struct vx_config *config,
+                           const struct vx_placement_devices *devices, struct vx_why *why)
+{
+    char name[VX_NAME_BYTES];
+    struct vx_placement *placement = vx_alloc(sizeof *placement);
+    VX_ENSURE(placement, RESOURCE_EXHAUSTED, "no memory for the rules of placement");
+    vx_status status = vx_placement_parse(config->placement, devices, why, placement);
+    vx_free(placement);
+    VX_TRY(status);
+    VX_TRY(expect_explicit(config, why));
+    for (const char *list = config->load_model; *list;)
+        VX_TRY(name_take(&list, name, why));
     return VX_OK;
 }
 
@@ -95,10 +128,7 @@ vx_status vx_models_start(struct vx_models *models, struct vx_why *why)
     models->polled_ns = vx_clock_ns();
     if (!strcmp(config->model_control, "poll")) models->mode = VX_MODELS_POLL;
     if (!strcmp(config->model_control, "explicit")) models->mode = VX_MODELS_EXPLICIT;
-    VX_ENSURE_WHY(models->mode == VX_MODELS_EXPLICIT || !config->load_model[0], why,
-                  INVALID_ARGUMENT, "load_model needs model_control explicit",
-                  "load_model: expected --model-control explicit with it, got %s",
-                  config->model_control);
+    VX_TRY(expect_explicit(config, why));
     return start_wishes(models, config->load_model, why);
 }
 

@@ -439,7 +439,7 @@ def test_settings_that_cannot_be(repository, tmp_path, flags, sentence):
         [os.environ["VOXELD"], "serve", "--repository", str(repository), "--grpc",
          "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
-    assert ended.returncode != 0 and sentence in ended.stderr
+    assert ended.returncode == 2 and sentence in ended.stderr
 
 
 def test_many_models_do_not_flood_a_busy_worker(tmp_path):
