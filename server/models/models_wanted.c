@@ -359,8 +359,15 @@ void vx_models_wanted_no_row(struct vx_models *models, const char *name)
 }
 
 /* As Triton says it, without the repository's path, which the log has. */
-static vx_status waiter_not_there(const char *name, bool readable, struct vx_why *why)
+static vx_status waiter_not_there(const struct vx_repository_listing *listing,
+                                  const char *name, bool readable, struct vx_why *why)
 {
+    bool cut = readable && !listing->complete && listing->count == VX_LISTING_MAX;
+    if (cut)
+        VX_FAIL_WHY(why, NOT_FOUND, "the repository has too many models",
+                    "failed to load '%.60s', failed to poll from model repository: it is "
+                    "not among the first %d model versions by name, and no more are read",
+                    name, VX_LISTING_MAX);
     VX_FAIL_WHY(why, NOT_FOUND, "the repository has no such model",
                 "failed to load '%.60s', failed to poll from model repository: %s", name,
                 readable ? "it has no model of that name with a version"
@@ -376,7 +383,8 @@ void vx_models_wanted_after(struct vx_models *models, bool readable)
         waiter->listed = true;
         if (readable && listing_has(models, waiter->name)) continue;
         struct vx_why why = {""};
-        vx_status status = waiter_not_there(waiter->name, readable, &why);
+        vx_status status =
+            waiter_not_there(&models->listing, waiter->name, readable, &why);
         if (readable && !wish_is_named(models, waiter->name))
             wish_remove(models, waiter->name);
         waiter_end(models, waiter, status, &why);
