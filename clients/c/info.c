@@ -132,7 +132,8 @@ enum voxel_code voxel_model_limits_get(struct voxel_client *client,
     enum voxel_code code = ask(client, SERVICE "ModelConfig", model, &reply, error);
     if (!code) code = voxel_model_limits_parse(reply.data, reply.bytes, limits, error);
     voxel_memory_give(reply.data);
-    return code;
+    /* The protocol has no ModelConfig: it is an extension of Triton's. */
+    return code == VOXEL_UNIMPLEMENTED ? voxel_error_clear(error) : code;
 }
 
 enum voxel_code voxel_statistics_get(struct voxel_client *client,

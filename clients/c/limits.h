@@ -19,6 +19,7 @@ struct voxel_model_limits {
     int64_t voxels_max;       /* 0: not known */
     int32_t spatial_shape[3]; /* columns 1 to 3 are below these; zeros: any */
 };
+/* Zeros from a server that has no ModelConfig. */
 enum voxel_code voxel_model_limits_get(struct voxel_client *client,
                                        const struct voxel_model_name *model,
                                        struct voxel_model_limits *limits,
