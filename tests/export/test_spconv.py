@@ -328,6 +328,22 @@ def test_columns_of_fewer_axes(folder, name, made_inside):
             check_folder(folder, asked)
 
 
+def test_pillars_with_a_column_in_the_middle(folder):
+    """OpenPCDet's pillars are [b, 0, y, x], of which the module takes three columns."""
+    x = tensor("scatter", (21, 18), 4, samples=3)
+    coords = torch.zeros(len(x.indices), 4, dtype=torch.int32)
+    coords[:, [0, 2, 3]] = x.indices
+
+    class Pillars(Inside):
+        def forward(self, feats, coords):
+            return super().forward(feats, coords[:, [0, 2, 3]])
+
+    net = trained(Pillars(sp.SubMConv2d(4, 8, 3), (21, 18)))
+    said = r"other coordinates than coords=, which requests send: its voxels .*\[b, y, x, 0\]"
+    with pytest.raises(ExportError, match=said):
+        from_module(net, (x.features, coords), folder, feats=x.features, coords=coords)
+
+
 class Inside(nn.Module):
     """A network that makes its sparse tensor of the columns that it needs."""
 

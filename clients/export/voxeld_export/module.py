@@ -169,6 +169,8 @@ class _Source:
         given = library.sparse(self.example)  # it learns what the request's tensor is
         if given is not None:
             network.takes(given)
+        else:
+            library.sent = self.request.coords
         with Trace(self.net, library, network, record) as trace:
             trace.begin(self.feats)
             example = dict(self.example) if isinstance(self.example, dict) else self.example

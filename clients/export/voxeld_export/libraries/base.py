@@ -48,6 +48,7 @@ class Library:
 
     def __init__(self):
         self.coords = {}  # of each set: int32 [rows, 4]
+        self.sent = None  # coords that a request sends, where the forward pass makes its tensor
 
     def sparse(self, thing):
         """A Sparse if `thing` is a sparse tensor of this library, else None."""

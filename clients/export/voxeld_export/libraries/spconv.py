@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 
 import numpy as np
 
-from ..axes import three, unless
+from ..axes import columns_note, three, unless
 from ..errors import ExportError
 from .base import Library, Sparse, four_columns
 
@@ -165,7 +165,14 @@ class Spconv(Library):
         coords = four_columns(given.indices.cpu().numpy())
         self.remember(source.on, coords)
         if source.on == 0:
-            trace.network.takes(self.sparse(given))
+            request = self.sparse(given)
+            trace.network.takes(request)
+            if self.sent is not None and not np.array_equal(coords, self.sent):
+                note = columns_note(request.axes)
+                raise ExportError(
+                    f"{type(module).__name__} {trace.said()}, which gets other coordinates than "
+                    f"coords=, which requests send{note and ': ' + note}"
+                )
         if not np.array_equal(coords, self.coords[source.on]):
             raise ExportError(
                 f"{type(module).__name__} {trace.said()}, which gets other coordinates than those "
