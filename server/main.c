@@ -135,6 +135,7 @@ static int main_serve(int count, char **arguments)
     if (!main_may_use_gpu(&config)) vx_confine_privileges();
     struct vx_why why = {""};
     vx_status st = vx_config_check(&config, &why);
+    if (!st.fault) st = vx_front_expect(&config, &why);
     if (st.fault) {
         vx_print_error("voxeld: %s\n", vx_status_text(st, &why));
         return 2;

@@ -23,7 +23,8 @@
     "with\n"                                                                             \
     "(spconv's [b, z, y, x] unchanged, or [b, x, y, z]): a kernel's three numbers "      \
     "follow\n"                                                                           \
-    "these columns. [N, 3] means sample 0. Features are [N, C], row by row.\n"
+    "these columns. [N, 3] means sample 0: a network of two axes gets [b, y, x, 0].\n"   \
+    "Features are [N, C], row by row.\n"
 
 /* `arguments` come after the subcommand's name; returns the exit code of the process. */
 int vx_tool_check(int count, char **arguments);

@@ -6,6 +6,7 @@
 #include "engine/base/process/print.h"
 #include "engine/base/text/typed.h"
 #include "server/base/config.h"
+#include "server/front/front.h"
 
 #include <string.h>
 
@@ -18,9 +19,13 @@ static const char config_usage[] =
     "Prints a configuration file for voxeld serve --config, with every setting "
     "explained.\n"
     "With --check it takes settings as voxeld serve does, --config FILE among them, and\n"
-    "prints those that differ from their default. Exit code 2: one is wrong; the reason "
-    "is\n"
-    "printed. It opens nothing but the file.\n";
+    "prints those that differ from their default. Exit code 2: one is wrong, as it would "
+    "be\n"
+    "for voxeld serve, which ends with 2 as well; the reason is printed. It opens "
+    "nothing "
+    "but\n"
+    "the file: whether directories, ports, hosts and devices are there shows in the "
+    "start.\n";
 
 int vx_tool_config(int count, char **arguments)
 {
@@ -43,6 +48,7 @@ int vx_tool_config(int count, char **arguments)
     }
     vx_status st = vx_config_parse(count - 1, arguments + 1, &why, &config);
     if (!st.fault) st = vx_config_check(&config, &why);
+    if (!st.fault) st = vx_front_expect(&config, &why);
     if (st.fault) {
         vx_print_error("voxeld: %s\n", vx_status_text(st, &why));
         return 2;

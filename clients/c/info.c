@@ -122,6 +122,20 @@ enum voxel_code voxel_model_info_get(struct voxel_client *client,
     return code;
 }
 
+enum voxel_code voxel_model_limits_get(struct voxel_client *client,
+                                       const struct voxel_model_name *model,
+                                       struct voxel_model_limits *limits,
+                                       struct voxel_error *error)
+{
+    struct info_reply reply;
+    *limits = (struct voxel_model_limits){0};
+    enum voxel_code code = ask(client, SERVICE "ModelConfig", model, &reply, error);
+    if (!code) code = voxel_model_limits_parse(reply.data, reply.bytes, limits, error);
+    voxel_memory_give(reply.data);
+    /* The protocol has no ModelConfig: it is an extension of Triton's. */
+    return code == VOXEL_UNIMPLEMENTED ? voxel_error_clear(error) : code;
+}
+
 enum voxel_code voxel_statistics_get(struct voxel_client *client,
                                      const struct voxel_model_name *model,
                                      struct voxel_statistics **statistics,

@@ -5,6 +5,7 @@
 #include "clients/c/memory.h"
 #include "clients/c/wire.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static enum voxel_code damaged(struct voxel_error *error, const char *what)
@@ -145,6 +146,51 @@ static void parse_tensor_info(struct parse *parse, const struct voxel_field *mes
         if (field.number == 2) tensor->type_name = parse_text(parse, &field);
     }
     tensor->type = voxel_type_of(tensor->type_name);
+}
+
+/* The content of the first field `number`, which has a length; false if there is none. */
+static bool find_field(const struct voxel_field *message, uint32_t number,
+                       struct voxel_field *found)
+{
+    struct voxel_reader r = voxel_reader_make(message->data, message->bytes);
+    while (voxel_reader_next(&r, found))
+        if (found->number == number && found->wire == VOXEL_WIRE_LEN) return true;
+    return false;
+}
+
+/* An entry of ModelConfig's map `parameters`: both texts are numbers of ours. */
+static void take_limit(const struct voxel_field *entry, struct voxel_model_limits *limits)
+{
+    struct voxel_field key, parameter, value;
+    char text[64] = "";
+    if (!find_field(entry, 1, &key) || !find_field(entry, 2, &parameter) ||
+        !find_field(&parameter, 1, &value) || value.bytes >= sizeof text)
+        return;
+    memcpy(text, value.data, value.bytes);
+    long long most;
+    int shape[3];
+    if (key.bytes == 10 && !memcmp(key.data, "voxels_max", 10)) {
+        if (sscanf(text, "%lld", &most) == 1 && most > 0) limits->voxels_max = most;
+    } else if (key.bytes == 13 && !memcmp(key.data, "spatial_shape", 13)) {
+        if (sscanf(text, "%dx%dx%d", &shape[0], &shape[1], &shape[2]) == 3 &&
+            shape[0] > 0 && shape[1] > 0 && shape[2] > 0)
+            memcpy(limits->spatial_shape, shape, sizeof shape);
+    }
+}
+
+enum voxel_code voxel_model_limits_parse(const void *data, size_t bytes,
+                                         struct voxel_model_limits *limits,
+                                         struct voxel_error *error)
+{
+    const struct voxel_field whole = {.data = data, .bytes = bytes};
+    struct voxel_field config, field;
+    *limits = (struct voxel_model_limits){0};
+    if (!find_field(&whole, 1, &config)) return damaged(error, "a model's configuration");
+    struct voxel_reader r = voxel_reader_make(config.data, config.bytes);
+    while (voxel_reader_next(&r, &field))
+        if (field.number == 14 && field.wire == VOXEL_WIRE_LEN)
+            take_limit(&field, limits);
+    return r.bad ? damaged(error, "a model's configuration") : voxel_error_clear(error);
 }
 
 enum voxel_code voxel_model_info_parse(const void *data, size_t bytes,

@@ -17,7 +17,7 @@
 #ifndef VOXEL_CLIENTS_C_INFO_WIRE_H
 #define VOXEL_CLIENTS_C_INFO_WIRE_H
 
-#include "clients/c/voxel.h"
+#include "clients/c/limits.h"
 
 /* The longest is the statistics of every model: 1 MiB holds some thousand models. */
 #define VOXEL_INFO_BYTES_MAX (1u << 20)
@@ -31,6 +31,9 @@ enum voxel_code voxel_server_info_parse(const void *data, size_t bytes,
 enum voxel_code voxel_model_info_parse(const void *data, size_t bytes,
                                        struct voxel_model_info **info,
                                        struct voxel_error *error);
+enum voxel_code voxel_model_limits_parse(const void *data, size_t bytes,
+                                         struct voxel_model_limits *limits,
+                                         struct voxel_error *error);
 enum voxel_code voxel_statistics_parse(const void *data, size_t bytes,
                                        struct voxel_statistics **statistics,
                                        struct voxel_error *error);

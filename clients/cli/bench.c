@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/commands.h"
 
+#include "clients/c/limits.h"
 #include "clients/cli/load.h"
 #include "clients/cli/shm.h"
 #include "clients/cli/token.h"
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define SECONDS_DEFAULT 5.0
+#define VOXELS_DEFAULT  10000
 /* Sets of places for the outputs of requests under way.  More requests share the sets:
  * the outputs overwrite each other, which is harmless since nothing reads them. */
 #define SHM_SETS_MAX  16
@@ -35,7 +37,8 @@ struct bench {
 };
 
 static const char examples[] =
-    "Without FILE, bench sends a hollow sphere of --voxels voxels. A closed loop keeps\n"
+    "Without FILE, bench sends a hollow sphere of --voxels voxels, or several that fit\n"
+    "into the model's spatial_shape. A closed loop keeps\n"
     "-c requests under way. With --rate (open loop) bench sends at random times\n"
     "(Poisson), whatever the server does, and counts each latency from the time when\n"
     "the request should have been sent.\n\n"
@@ -61,7 +64,23 @@ static enum voxel_code submit(void *context, struct load_ticket *ticket,
     return voxel_infer_async(bench->client, &bench->request, on_answer, ticket, error);
 }
 
-static int make_cloud(const struct bench_options *o, struct cloud *cloud)
+/* How many voxels the made-up cloud has: those asked for, or what the model takes of the
+ * default. */
+static int64_t count_voxels(const struct bench_options *o,
+                            const struct voxel_model_limits *limits)
+{
+    const int32_t *shape = limits->spatial_shape;
+    int64_t count = VOXELS_DEFAULT;
+    if (o->voxels >= 0) return o->voxels;
+    if (limits->voxels_max && limits->voxels_max < count) count = limits->voxels_max;
+    const double room = (double)shape[0] * shape[1] * shape[2];
+    if (shape[0] && room < (double)count) count = (int64_t)room;
+    return count;
+}
+
+/* `limits` may be NULL with a FILE. */
+static int make_cloud(const struct bench_options *o,
+                      const struct voxel_model_limits *limits, struct cloud *cloud)
 {
     struct voxel_error error;
     struct points points;
@@ -74,7 +93,8 @@ static int make_cloud(const struct bench_options *o, struct cloud *cloud)
         if (!code) cli_say_cloud("bench", o->file, cloud);
         points_fini(&points);
     } else {
-        code = cloud_make_shell(o->voxels, cloud, &error);
+        code = cloud_make_shell(count_voxels(o, limits), limits->spatial_shape, cloud,
+                                &error);
     }
     return code ? cli_say_input("bench", &error) : CLI_DONE;
 }
@@ -212,9 +232,10 @@ static int run_model(const struct bench_options *o, struct bench *bench,
     return code;
 }
 
-static int run_bench(const struct bench_options *o, const struct cloud *cloud)
+static int run_bench(const struct bench_options *o, struct cloud *cloud)
 {
     struct bench bench = {0};
+    struct voxel_model_limits limits;
     struct voxel_error error;
     struct voxel_model_info *info;
     struct voxel_options options = {.threads = o->rate > 0 ? 1 : 0,
@@ -229,8 +250,12 @@ static int run_bench(const struct bench_options *o, const struct cloud *cloud)
     int code;
     if (voxel_model_info_get(bench.client, &name, &info, &error)) {
         code = cli_say_error("bench", o->server, &error);
+    } else if (!o->file && voxel_model_limits_get(bench.client, &name, &limits, &error)) {
+        code = cli_say_error("bench", o->server, &error);
+        voxel_info_free(info);
     } else {
-        code = run_model(o, &bench, info, cloud);
+        code = o->file ? CLI_DONE : make_cloud(o, &limits, cloud);
+        if (!code) code = run_model(o, &bench, info, cloud);
         voxel_info_free(info);
     }
     voxel_client_close(bench.client);
@@ -253,7 +278,7 @@ static int check_idle(const struct command *command, const struct bench_options 
 int command_bench(int argc, char **argv)
 {
     struct bench_options o = {.server = CLI_SERVER,
-                              .voxels = 10000,
+                              .voxels = -1,
                               .concurrency = 1,
                               .warmup = 20,
                               .seed = 1,
@@ -288,8 +313,9 @@ int command_bench(int argc, char **argv)
      * returns the memory to the kernel each time, and bench measures page faults. */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    struct cloud cloud;
-    code = make_cloud(&o, &cloud);
+    /* A wrong file is said before anything is asked. */
+    struct cloud cloud = {0};
+    code = o.file ? make_cloud(&o, NULL, &cloud) : CLI_DONE;
     if (code) return code;
     code = run_bench(&o, &cloud);
     cloud_fini(&cloud);

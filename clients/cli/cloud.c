@@ -185,22 +185,28 @@ static int64_t root_of(int64_t square)
     return root;
 }
 
-/* Adds one voxel to a shell of radius r; counts it also without room for its row. */
-static void shell_put(const int64_t at[3], int64_t r, struct cloud *cloud, int64_t room)
+/* A sphere around `centre`. */
+struct shell {
+    int64_t r, centre[3];
+};
+
+/* Adds one voxel of a shell; counts it also without room for its row. */
+static void shell_put(const int64_t at[3], const struct shell *shell, struct cloud *cloud,
+                      int64_t room)
 {
     if (cloud->count < room) {
         int32_t *row = &cloud->coords[4 * cloud->count];
         row[0] = 0;
-        for (int k = 0; k < 3; k++) row[k + 1] = (int32_t)(at[k] + r);
+        for (int k = 0; k < 3; k++) row[k + 1] = (int32_t)(at[k] + shell->centre[k]);
     }
     cloud->count++;
 }
 
-/* The voxels with (r-1)^2 <= x^2 + y^2 + z^2 < r^2: a closed shell, one to two thick.
- * Returns how many; stores at most `room` of them. */
-static int64_t shell_fill(int64_t r, struct cloud *cloud, int64_t room)
+/* Adds the voxels with (r-1)^2 <= x^2 + y^2 + z^2 < r^2: a closed shell, one to two thick.
+ * Returns how many there are then; stores at most `room` of them. */
+static int64_t shell_fill(const struct shell *shell, struct cloud *cloud, int64_t room)
 {
-    cloud->count = 0;
+    const int64_t r = shell->r;
     for (int64_t x = -r; x <= r; x++) {
         for (int64_t y = -r; y <= r; y++) {
             int64_t flat = x * x + y * y;
@@ -210,32 +216,93 @@ static int64_t shell_fill(int64_t r, struct cloud *cloud, int64_t room)
             int64_t inner = hollow > 0 ? root_of(hollow - 1) + 1 : 0;
             for (int64_t z = -outer; z <= outer; z++) {
                 if (z > -inner && z < inner) z = inner;
-                if (z <= outer) shell_put((int64_t[3]){x, y, z}, r, cloud, room);
+                if (z <= outer) shell_put((int64_t[3]){x, y, z}, shell, cloud, room);
             }
         }
     }
     return cloud->count;
 }
 
-enum voxel_code cloud_make_shell(int64_t count, struct cloud *cloud,
-                                 struct voxel_error *error)
+static int64_t shell_count(int64_t r)
+{
+    struct cloud none = {0};
+    return shell_fill(&(struct shell){.r = r}, &none, 0);
+}
+
+/* How many spheres, each in a cube of 2r - 1 voxels, lie side by side in the shape. */
+static void cubes_of(const int32_t shape[3], int64_t r, int64_t cubes[3])
+{
+    for (int k = 0; k < 3; k++) cubes[k] = shape[k] / (2 * r - 1);
+}
+
+/* Spheres side by side, the largest that are enough: of r = 1 every voxel is one. */
+static void tile_shells(int64_t count, const int32_t shape[3], int64_t r,
+                        struct cloud *cloud)
+{
+    int64_t cubes[3], at[3];
+    for (;; r--) {
+        cubes_of(shape, r, cubes);
+        const double room = (double)cubes[0] * (double)cubes[1] * (double)cubes[2];
+        if (r == 1 || room * (double)shell_count(r) >= (double)count) break;
+    }
+    for (at[0] = 0; at[0] < cubes[0]; at[0]++)
+        for (at[1] = 0; at[1] < cubes[1]; at[1]++)
+            for (at[2] = 0; at[2] < cubes[2]; at[2]++) {
+                struct shell shell = {.r = r};
+                if (cloud->count >= count) return;
+                for (int k = 0; k < 3; k++) shell.centre[k] = at[k] * (2 * r - 1) + r - 1;
+                shell_fill(&shell, cloud, count);
+            }
+}
+
+enum voxel_code cloud_make_shell(int64_t count, const int32_t shape[3],
+                                 struct cloud *cloud, struct voxel_error *error)
 {
     memset(cloud, 0, sizeof *cloud);
     if (count < 0 || count > POINTS_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "voxels must be 0..%d, not %lld", POINTS_MAX,
                                (long long)count);
+    const bool bounded = shape[0] > 0;
+    if (bounded && (double)shape[0] * shape[1] * shape[2] < (double)count)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%lld voxels do not fit into the model's spatial_shape "
+                               "%dx%dx%d",
+                               (long long)count, (int)shape[0], (int)shape[1],
+                               (int)shape[2]);
     cloud->coords = voxel_memory_take((size_t)count, 4 * sizeof *cloud->coords);
     if (!cloud->coords) return voxel_error_memory(error, "voxels", (size_t)count * 16);
     /* A shell one voxel thick has about 4 pi r^2 voxels: start there, and take the first
      * radius that gives enough. */
-    int64_t r = (int64_t)sqrt((double)count / 12.6);
+    int64_t r = (int64_t)sqrt((double)count / 12.6), least = INT64_MAX;
     if (r < 1) r = 1;
-    while (shell_fill(r, cloud, 0) < count) r++;
-    shell_fill(r, cloud, count);
+    while (shell_count(r) < count) r++;
+    for (int k = 0; k < 3; k++)
+        if (bounded && shape[k] < least) least = shape[k];
+    if (2 * r <= least)
+        shell_fill(&(struct shell){r, {r, r, r}}, cloud, count);
+    else
+        tile_shells(count, shape, (least + 1) / 2, cloud);
     cloud->count = count;
     for (int k = 0; k < 3; k++) cloud->size[k] = 1.0;
     cloud->whole = true;
+    return VOXEL_OK;
+}
+
+enum voxel_code cloud_check_shape(const struct cloud *cloud, const int32_t shape[3],
+                                  struct voxel_error *error)
+{
+    for (int64_t i = 0; shape[0] > 0 && i < cloud->count; i++) {
+        const int32_t *at = &cloud->coords[4 * i + 1];
+        if (at[0] >= 0 && at[0] < shape[0] && at[1] >= 0 && at[1] < shape[1] &&
+            at[2] >= 0 && at[2] < shape[2])
+            continue;
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "voxel (%d, %d, %d) lies outside of the model's "
+                               "spatial_shape %dx%dx%d",
+                               (int)at[0], (int)at[1], (int)at[2], (int)shape[0],
+                               (int)shape[1], (int)shape[2]);
+    }
     return VOXEL_OK;
 }
 

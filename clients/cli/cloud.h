@@ -51,9 +51,14 @@ struct cloud {
 /* `size`: along every axis; 0 = the points' own, and integers stay unchanged. */
 enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
                            struct voxel_error *error);
-/* A synthetic closed surface of exactly `count` voxels, the same for the same count. */
-enum voxel_code cloud_make_shell(int64_t count, struct cloud *cloud,
-                                 struct voxel_error *error);
+/* A synthetic closed surface of exactly `count` voxels, the same for the same count.  Where a
+ * sphere is larger than `shape`, it is smaller ones, side by side; zeros: any size.  Fails with
+ * INVALID_ARGUMENT if the shape has fewer voxels. */
+enum voxel_code cloud_make_shell(int64_t count, const int32_t shape[3],
+                                 struct cloud *cloud, struct voxel_error *error);
+/* INVALID_ARGUMENT if a voxel lies outside of the shape; zeros: any may. */
+enum voxel_code cloud_check_shape(const struct cloud *cloud, const int32_t shape[3],
+                                  struct voxel_error *error);
 void cloud_fini(struct cloud *cloud);
 /* Whether the size is one number: the same along each axis, and not by a stride that
  * differs, which readers must see. */

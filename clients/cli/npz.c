@@ -40,6 +40,7 @@ struct archive {
     const char *feats;         /* the array that gives feats */
     char others[OFFERS_BYTES]; /* all but coords and voxel_size */
     char unused[OFFERS_BYTES]; /* those that are not read */
+    bool sized;                /* there is a voxel_size */
 };
 
 /* Collects the names of all arrays; refuses a name that is read and that comes twice. */
@@ -70,6 +71,7 @@ static enum voxel_code archive_open(struct bytes file, const char *feats,
             offers_add(archive->others, entry.name, name_bytes(&entry));
         if (!used) offers_add(archive->unused, entry.name, name_bytes(&entry));
     }
+    archive->sized = seen[2];
     return code;
 }
 
@@ -200,16 +202,19 @@ static bool are_cubes(const double size[3])
 }
 
 /* The voxel_size that save.c writes; 0 if there is none.  An array of that name that is
- * not one positive number, or three, is ignored.  Before its sizes were three, a file with
+ * not one positive number, or three, is not used, and named as such.  Before its sizes were three, a file with
  * a stride that differs between axes had the size of other voxels than its own. */
-static enum voxel_code read_size(const struct archive *archive, double size[3],
+static enum voxel_code read_size(struct archive *archive, double size[3],
                                  struct voxel_error *error)
 {
     double stride[3], found[3] = {0};
     int count = read_numbers(archive, "voxel_size", found);
     for (int k = count; k < 3; k++) found[k] = found[0];
     for (int k = 0; k < 3; k++)
-        if (!(found[k] > 0 && found[k] < 1e300)) return VOXEL_OK;
+        if (!(found[k] > 0 && found[k] < 1e300)) {
+            if (archive->sized) offers_add(archive->unused, "voxel_size", 10);
+            return VOXEL_OK;
+        }
     if (count == 1 && read_numbers(archive, "stride", stride) == 3 && !are_cubes(stride))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,

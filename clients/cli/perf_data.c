@@ -2,6 +2,7 @@
 #include "clients/cli/commands.h"
 
 #include "clients/c/error.h"
+#include "clients/c/limits.h"
 #include "clients/c/memory.h"
 #include "clients/cli/out.h"
 #include "clients/cli/perf_write.h"
@@ -41,15 +42,18 @@ struct perf_run {
     const struct perf_options *options;
     struct perf_list list;
     struct model_inputs inputs;
-    FILE *to; /* NULL with --as files */
+    struct voxel_model_limits limits; /* zeros without a server */
+    FILE *to;                         /* NULL with --as files */
     enum perf_content content;
     uint64_t random;
     int64_t grids, voxels_least, voxels_most;
 };
 
 static const char examples[] =
-    "A made-up grid is a hollow sphere, as in `voxel bench`. Each repetition of a size\n"
-    "is moved, so that it is another geometry. Without --count no size is repeated, and\n"
+    "A made-up grid is a hollow sphere, as in `voxel bench`, or several in the model's\n"
+    "spatial_shape. Each repetition of a size is moved, so that it is another geometry.\n"
+    "A grid that the model would not accept is an error. Without --count no size is "
+    "repeated, and\n"
     "after the first pass the server knows every geometry. Feats are random in [-1, 1),\n"
     "in steps that 16-bit floats can hold; feats of a file are kept.\n\n"
     "examples:\n"
@@ -118,7 +122,8 @@ static int ask_model(const struct perf_options *o, struct perf_run *run,
 {
     struct voxel_error error;
     const struct voxel_model_name name = {o->model, o->version};
-    if (voxel_model_info_get(client, &name, info, &error))
+    if (voxel_model_info_get(client, &name, info, &error) ||
+        voxel_model_limits_get(client, &name, &run->limits, &error))
         return cli_say_error("perf-data", o->server, &error);
     if (model_inputs_find(*info, NULL, (int32_t)o->channels, &run->inputs, &error))
         return cli_say_input("perf-data", &error);
@@ -141,7 +146,8 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
 {
     int32_t which = (int32_t)(grid % run->list.count);
     if (!run->options->from)
-        return cloud_make_shell(run->list.voxels[which], cloud, error);
+        return cloud_make_shell(run->list.voxels[which], run->limits.spatial_shape, cloud,
+                                error);
     struct points points;
     /* Nothing reads the answers, so the scale of feats does not matter. */
     const struct feats_asked asked = {.raw = true,
@@ -155,18 +161,66 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
     return code;
 }
 
-/* Moves the cloud at random; false if a coordinate is too near the end of int32. */
-static bool move_cloud(struct cloud *cloud, uint64_t *random)
+/* How far the cloud may be moved along an axis: PERF_MOVE, or within the shape. */
+static void find_room(const struct cloud *cloud, int axis, int32_t size, int32_t room[2])
 {
-    int32_t by[3];
-    for (int k = 0; k < 3; k++)
-        by[k] = (int32_t)((next_random(random) >> 32) % (2 * PERF_MOVE + 1)) - PERF_MOVE;
+    int32_t low = INT32_MAX, high = INT32_MIN;
+    for (int64_t i = 0; i < cloud->count; i++) {
+        const int32_t at = cloud->coords[4 * i + 1 + axis];
+        if (at < low) low = at;
+        if (at > high) high = at;
+    }
+    room[0] = -PERF_MOVE;
+    room[1] = PERF_MOVE;
+    if (size <= 0 || !cloud->count) return;
+    if (-low > room[0]) room[0] = -low;
+    if (size - 1 - high < room[1]) room[1] = size - 1 - high;
+}
+
+/* Moves the cloud at random, to where the model accepts it. */
+static enum voxel_code move_cloud(struct perf_run *run, const char *name,
+                                  struct cloud *cloud, struct voxel_error *error)
+{
+    const int32_t *shape = run->limits.spatial_shape;
+    int32_t by[3], places = 1;
+    for (int k = 0; k < 3; k++) {
+        int32_t room[2];
+        find_room(cloud, k, shape[0] ? shape[k] : 0, room);
+        const uint32_t steps = (uint32_t)(room[1] - room[0]) + 1;
+        by[k] = (int32_t)((next_random(&run->random) >> 32) % steps) + room[0];
+        if (steps > 1) places = 2;
+    }
+    if (places == 1)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a grid of %s fills the model's spatial_shape %dx%dx%d, "
+                               "where it cannot be moved: repeated, it would be the same "
+                               "geometry",
+                               name, (int)shape[0], (int)shape[1], (int)shape[2]);
     for (int64_t i = 0; i < 3 * cloud->count; i++) {
         int32_t *at = &cloud->coords[4 * (i / 3) + 1 + i % 3];
-        if (*at > INT32_MAX - PERF_MOVE || *at < INT32_MIN + PERF_MOVE) return false;
+        if (*at > INT32_MAX - PERF_MOVE || *at < INT32_MIN + PERF_MOVE)
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "%s: its coordinates are too large to be moved", name);
         *at += by[i % 3];
     }
-    return true;
+    return VOXEL_OK;
+}
+
+/* Whether the model accepts the cloud. */
+static enum voxel_code check_cloud(const struct perf_run *run, const char *name,
+                                   const struct cloud *cloud, struct voxel_error *error)
+{
+    const int64_t most = run->limits.voxels_max;
+    if (cloud->channels && cloud->channels != run->inputs.channels)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%s has feats of %d channels; the input takes %d", name,
+                               (int)cloud->channels, (int)run->inputs.channels);
+    if (most && cloud->count > most)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%" PRId64 " voxels are more than the model's voxels_max, "
+                               "%" PRId64,
+                               cloud->count, most);
+    return cloud_check_shape(cloud, run->limits.spatial_shape, error);
 }
 
 static bool fill_feats(struct cloud *cloud, int32_t channels, uint64_t *random)
@@ -219,23 +273,17 @@ static int make_grids(struct perf_run *run, int64_t count)
     struct voxel_error error;
     for (int64_t grid = 0; grid < count; grid++) {
         struct cloud cloud;
+        const char *name = run->list.files[grid % run->list.count];
         enum voxel_code code = cloud_next(run, grid, &cloud, &error);
         if (code) return cli_say_input("perf-data", &error);
-        if (cloud.channels && cloud.channels != run->inputs.channels)
-            code = voxel_error_set(&error, VOXEL_INVALID_ARGUMENT,
-                                   "%s has feats of %d channels; the input takes %d",
-                                   run->list.files[grid % run->list.count],
-                                   (int)cloud.channels, (int)run->inputs.channels);
-        if (!code && grid >= run->list.count && !move_cloud(&cloud, &run->random))
-            code = voxel_error_set(&error, VOXEL_INVALID_ARGUMENT,
-                                   "%s: its coordinates are too large to be moved",
-                                   run->list.files[grid % run->list.count]);
+        code = check_cloud(run, name, &cloud, &error);
+        if (!code && grid >= run->list.count)
+            code = move_cloud(run, name, &cloud, &error);
         if (!code && !fill_feats(&cloud, run->inputs.channels, &run->random))
             code = voxel_error_memory(&error, "feats", (size_t)cloud.count);
         if (!code && run->content == PERF_NUMBERS && !can_be_said(&cloud))
             code = voxel_error_set(&error, VOXEL_INVALID_ARGUMENT,
-                                   "%s: --as numbers cannot write infinity or NaN",
-                                   run->list.files[grid % run->list.count]);
+                                   "%s: --as numbers cannot write infinity or NaN", name);
         if (!code) code = write_cloud(run, &cloud, &error);
         cloud_fini(&cloud);
         if (code) return cli_say_input("perf-data", &error);

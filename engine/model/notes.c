@@ -105,7 +105,8 @@ static vx_status notes_finite(const struct vx_network *network,
     return VX_OK;
 }
 
-/* Batch norms whose statistics still have their initial values. */
+/* Batch norms whose statistics still have their initial values.  Without an eps it is a factor
+ * and a summand for each channel, as the exporter writes them. */
 static vx_status notes_fresh(const struct vx_network *network,
                              const struct vx_safetensors *file, struct vx_why *why,
                              struct vx_page *page)
@@ -114,7 +115,7 @@ static vx_status notes_fresh(const struct vx_network *network,
     for (i32 i = 0; i < network->layers_count; i++) {
         const struct vx_layer *layer = &network->layers[i];
         bool zero, one;
-        if (layer->op != VX_OP_BATCH_NORM) continue;
+        if (layer->op != VX_OP_BATCH_NORM || layer->eps == 0) continue;
         VX_TRY(is_all(file, layer->tensors[VX_TENSOR_RUNNING_MEAN], 0, why, &zero));
         VX_TRY(is_all(file, layer->tensors[VX_TENSOR_RUNNING_VAR], 1, why, &one));
         if (zero && one) note_name(&note, layer->name);

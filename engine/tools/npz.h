@@ -9,8 +9,8 @@
  *
  * vx_npy_read and vx_npy_write do the same with a .npy, which is one array without a name.
  *
- * A file is written beside its path and renamed when it is complete.  Arrays are written
- * when they are added, and listed in the order of their `place`.
+ * A file is written whole or not at all (engine/base/process/out.h).  Arrays are written when
+ * they are added, and listed in the order of their `place`.
  *
  * Owner    the caller: a writer until close or drop, the data of an array that was read.
  * Thread   one.

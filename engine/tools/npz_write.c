@@ -4,14 +4,13 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/process/out.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The first day that a zip can express; a fixed date keeps the file's bytes the same. */
 #define ZIP_DATE     0x0021
@@ -29,8 +28,8 @@ struct entry {
 };
 
 struct vx_npz {
-    int file;
-    char path[PATH_MAX], part[PATH_MAX + 32];
+    struct vx_out out;
+    char path[PATH_MAX];
     u64 at; /* bytes written */
     i32 count;
     struct entry entries[VX_NPZ_ARRAYS_MAX];
@@ -64,14 +63,10 @@ vx_status vx_npz_create(const char *path, struct vx_why *why, struct vx_npz **np
     *npz = NULL;
     struct vx_npz *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory to write a .npz");
-    int length = snprintf(made->path, sizeof made->path, "%s", path);
-    errno = ENAMETOOLONG;
-    made->file = -1;
-    snprintf(made->part, sizeof made->part, "%s.part-%d", made->path, (int)getpid());
-    if (length < (int)sizeof made->path)
-        made->file = open(made->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (made->file < 0) {
-        vx_why_set(why, "%s: cannot be written: %s", path, strerror(errno));
+    snprintf(made->path, sizeof made->path, "%s", path);
+    int error = vx_out_open(&made->out, path, 0666, 0);
+    if (error) {
+        vx_why_set(why, "%s: cannot be written: %s", path, strerror(error));
         vx_free(made);
         VX_FAIL(UNAVAILABLE, "a .npz cannot be written");
     }
@@ -82,15 +77,9 @@ vx_status vx_npz_create(const char *path, struct vx_why *why, struct vx_npz **np
 static vx_status put(struct vx_npz *npz, const void *data, size_t bytes,
                      struct vx_why *why)
 {
-    const u8 *at = data;
-    for (size_t left = bytes; left;) {
-        ssize_t done = write(npz->file, at, left);
-        if (done < 0 && errno == EINTR) continue;
-        VX_ENSURE_WHY(done > 0, why, UNAVAILABLE, "a .npz cannot be written",
-                      "%s: cannot be written: %s", npz->path, strerror(errno));
-        at += done;
-        left -= (size_t)done;
-    }
+    int error = vx_out_put(&npz->out, data, bytes);
+    VX_ENSURE_WHY(!error, why, UNAVAILABLE, "a .npz cannot be written",
+                  "%s: cannot be written: %s", npz->path, strerror(error));
     npz->at += bytes;
     return VX_OK;
 }
@@ -196,15 +185,12 @@ static vx_status finish(struct vx_npz **npz, vx_status status, struct vx_why *wh
 {
     struct vx_npz *closing = *npz;
     if (!status.fault) {
-        bool closed = !close(closing->file);
-        closing->file = -1;
-        if (!closed || rename(closing->part, closing->path)) {
+        int error = vx_out_end(&closing->out, 0);
+        if (error) {
             static const struct vx_fault fault = {
                 VX_CODE_UNAVAILABLE, "a .npz cannot be written", __FILE__, __LINE__};
-            vx_why_set(why, "%s: cannot be written: %s", closing->path, strerror(errno));
+            vx_why_set(why, "%s: cannot be written: %s", closing->path, strerror(error));
             status = (vx_status){&fault};
-        } else {
-            closing->part[0] = 0;
         }
     }
     vx_npz_drop(npz);
@@ -230,8 +216,8 @@ vx_status vx_npy_write(const char *path, const struct vx_npz_array *array,
 void vx_npz_drop(struct vx_npz **npz)
 {
     if (!*npz) return;
-    if ((*npz)->file >= 0) close((*npz)->file);
-    if ((*npz)->part[0]) (void)unlink((*npz)->part);
+    (void)vx_out_end(&(*npz)->out,
+                     ECANCELED); /* after a close there is nothing to discard */
     vx_free(*npz);
     *npz = NULL;
 }

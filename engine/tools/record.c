@@ -40,7 +40,7 @@ static const char usage[] =
     "\n"
     "  --example       coords int32 [N, 4] and feats float32 [N, C], as np.savez writes\n"
     "                  them; a recording is an example\n"
-    "  -o              the recording: coords, feats, layer.NAME in the order of\n"
+    "  -o              the recording, a .npz: coords, feats, layer.NAME in the order of\n"
     "                  network.json, out.NAME; at.NAME has the voxels of rows that are\n"
     "                  not the request's\n"
     "  --layers        these layers alone; --outputs-only records none\n"
@@ -181,6 +181,13 @@ static bool parse(int count, char **arguments, struct tool *tool)
     if (missing || (flags->outputs_only && flags->layers)) {
         vx_print_error("record: expected %s\n\n%s",
                        missing ? missing : "--layers or --outputs-only, not both", usage);
+        return false;
+    }
+    /* Else a slip of the hand puts a recording in another file's place. */
+    const char *ending = strrchr(flags->out, '.');
+    if (!ending || strcmp(ending, ".npz") != 0) {
+        vx_print_error("record: -o: expected a file that ends in .npz, got \"%s\"\n",
+                       flags->out);
         return false;
     }
     return parse_device(tool) && parse_precision(tool) && parse_numbers(tool);

@@ -4,7 +4,7 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "engine/base/process/clock.h"
+#include "engine/base/process/out.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,12 +12,10 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define TABLE_MAGIC 0x76785454u /* "vxTT" */
 #define HEADER      "voxeld-tune 1 "
-#define PATH_BYTES  4096
 #define NS_MAX      INT64_C(1000000000000) /* a convolution of a quarter of an hour */
 
 struct vx_tune_table {
@@ -422,54 +420,26 @@ vx_status vx_tune_table_read(struct vx_tune_table *table, const char *path,
     return status;
 }
 
-static bool file_write(int file, const char *text, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t put = write(file, text + at, bytes - at);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return false;
-        at += (size_t)put;
-    }
-    return true;
-}
-
-static bool table_write_rows(const struct vx_tune_table *table, int file)
+/* 0 or errno. */
+static int table_write_rows(const struct vx_tune_table *table, struct vx_out *out)
 {
     char line[VX_TUNE_LINE_BYTES];
     int used = snprintf(line, sizeof line, HEADER "%s\n", table->device);
-    if (!file_write(file, line, (size_t)used)) return false;
-    for (i32 i = 0; i < table->count; i++)
-        if (!file_write(file, line, vx_tune_row_print(&table->rows[i], line)))
-            return false;
-    return !fsync(file);
+    int error = vx_out_put(out, line, (size_t)used);
+    for (i32 i = 0; i < table->count && !error; i++)
+        error = vx_out_put(out, line, vx_tune_row_print(&table->rows[i], line));
+    if (!error && out->part[0] && fsync(out->file)) error = errno;
+    return error;
 }
 
 vx_status vx_tune_table_write(const struct vx_tune_table *table, const char *path,
                               struct vx_why *why)
 {
-    char beside[PATH_BYTES];
-    /* A random name: process numbers repeat in containers that share a folder. */
-    u64 nobodys = 0;
-    if (getrandom(&nobodys, sizeof nobodys, 0) != sizeof nobodys)
-        nobodys = (u64)vx_clock_ns();
-    int used = snprintf(beside, sizeof beside, "%s.%016llx.new", path,
-                        (unsigned long long)nobodys);
-    VX_ENSURE_WHY(used < PATH_BYTES, why, INVALID_ARGUMENT,
-                  "the path of a tuning table is too long",
-                  "expected a path of at most %d bytes", PATH_BYTES - 32);
-    int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    bool good = file >= 0 && table_write_rows(table, file);
-    int error = errno;
-    if (file >= 0 && close(file) && good) {
-        good = false;
-        error = errno;
-    }
-    if (good && rename(beside, path)) {
-        good = false;
-        error = errno;
-    }
-    if (!good && file >= 0) (void)unlink(beside);
-    VX_ENSURE_WHY(good, why, UNAVAILABLE, "a tuning table cannot be written",
+    struct vx_out out;
+    int error = vx_out_open(&out, path, 0644, 0);
+    if (!error) error = table_write_rows(table, &out);
+    error = vx_out_end(&out, error);
+    VX_ENSURE_WHY(!error, why, UNAVAILABLE, "a tuning table cannot be written",
                   "%s: expected a file that can be written: %s", path, strerror(error));
     return VX_OK;
 }

@@ -355,6 +355,15 @@ static vx_status settle_unsaid(struct vx_layer *layer, const struct vx_tensor *w
     char words[WORDS_BYTES], shapes[SHAPES_BYTES], got[VX_SHAPE_TEXT_BYTES];
     i32 count = fitting_words(layer, weight, words);
     vx_shape_text(weight->shape, weight->rank, got);
+    if (!count && !library_shapes(layer, shapes)[0]) {
+        struct shape own[SHAPES_MAX];
+        char want[VX_SHAPE_TEXT_BYTES];
+        layout_shapes(layer, VX_LAYOUT_OXYZI, own);
+        VX_FAIL_WHY(why, INVALID_ARGUMENT, "a tensor's shape does not fit its layer",
+                    "no library writes a weight for such a layer: expected shape %s, and "
+                    "\"layout\": \"oxyzi\", got %s",
+                    vx_shape_text(own->sizes, own->rank, want), got);
+    }
     VX_ENSURE_WHY(count, why, INVALID_ARGUMENT, "a tensor's shape does not fit its layer",
                   "expected shape %s, got %s", library_shapes(layer, shapes), got);
     enum vx_layout first = VX_LAYOUT_UNSAID;

@@ -60,6 +60,12 @@ void vx_access_close(struct vx_access **access)
     vx_free(going);
 }
 
+bool vx_access_waits_in_vain(const struct vx_access *access,
+                             const struct vx_access_table *table)
+{
+    return access->options.no_certificates && table->certificates_count;
+}
+
 struct vx_access_table *vx_access_spare(struct vx_access *access)
 {
     return &access->tables[!access->now]; /* `now` changes only in vx_access_use_spare */

@@ -33,8 +33,9 @@
 struct vx_access;
 
 struct vx_access_options {
-    bool tokens;      /* there is a file of tokens */
-    bool health_asks; /* health asks for a token, too */
+    bool tokens;          /* there is a file of tokens */
+    bool health_asks;     /* health asks for a token, too */
+    bool no_certificates; /* no client is asked for one */
     i32 connections_max;
     /* Of each connection, for calls that present nothing. */
     struct vx_access_limit connection[VX_ACCESS_UNITS];
@@ -75,6 +76,9 @@ VX_MUST_USE vx_status vx_access_open(const struct vx_access_options *options,
                                      struct vx_access **access);
 void vx_access_close(struct vx_access **access);
 
+/* Whether entries of the table wait for certificates, for which no client is asked. */
+bool vx_access_waits_in_vain(const struct vx_access *access,
+                             const struct vx_access_table *table);
 /* The table to fill while the other one is in use.  One thread at a time. */
 struct vx_access_table *vx_access_spare(struct vx_access *access);
 /* The spare table applies from now on.  Entries keep their counts by name, and buckets

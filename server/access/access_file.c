@@ -101,6 +101,11 @@ static void file_use(struct vx_access_file *file)
     if (file->open)
         VX_LOG(TOKENS_OPEN, VX_LOG_TEXT("why", "others may read the hashes: chmod o-r"),
                VX_LOG_TEXT("file", file->path));
+    if (vx_access_waits_in_vain(file->access, file->table))
+        VX_LOG(TOKENS_CERTIFICATE,
+               VX_LOG_TEXT("why", "entries name certificates, and no client is asked for "
+                                  "one without --tls-client-ca"),
+               VX_LOG_TEXT("file", file->path));
     vx_access_use_spare(file->access, vx_clock_ns());
     vx_access_file_state_set(file->access, VX_ACCESS_FILE_GOOD);
 }

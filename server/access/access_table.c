@@ -172,6 +172,7 @@ static vx_status certificate_read(struct reading *reading, const struct vx_json 
                   "line %d, column %d: certificate: expected a subject of 1 to %d bytes",
                   value->line, value->column, VX_ACCESS_CERTIFICATE_BYTES_MAX);
     vx_access_key_of(VX_ACCESS_CERTIFICATE, value->text, (size_t)value->count, &key);
+    reading->table->certificates_count++;
     return key_add(reading, value, &key);
 }
 
@@ -392,7 +393,7 @@ vx_status vx_access_table_parse(char *text, size_t bytes, struct vx_why *why,
 {
     struct vx_arena arena;
     const struct vx_json *root;
-    table->entries_count = table->keys_count = 0;
+    table->entries_count = table->keys_count = table->certificates_count = 0;
     table->anyone = -1;
     vx_config_uncomment(text, bytes);
     void *block = vx_alloc(vx_json_arena_bytes(bytes));

@@ -59,7 +59,8 @@ struct vx_access_entry {
 
 struct vx_access_table {
     i32 entries_count, keys_count;
-    i32 anyone; /* the entry of clients that present nothing; -1 = none */
+    i32 certificates_count; /* of the keys */
+    i32 anyone;             /* the entry of clients that present nothing; -1 = none */
     struct vx_access_key keys[VX_ACCESS_KEYS_MAX];
     i32 key_entries[VX_ACCESS_KEYS_MAX]; /* whose key it is */
     struct vx_access_entry entries[VX_ACCESS_ENTRIES_MAX];

@@ -78,10 +78,12 @@ size_t vx_config_help(char *out, size_t bytes)
 {
     struct vx_text text;
     vx_text_init(&text, out, bytes);
-    vx_text_add(&text, "Settings.  A flag overrides the file of --config, which "
-                       "overrides the [default; range].\nOf a flag that is given twice "
-                       "the last value applies.\nSizes take K, M, G, T (powers of 1024), "
-                       "times take us, ms and s: --arena-bytes 4G --grace-ms=5s.\n\n");
+    vx_text_add(&text,
+                "Settings.  A flag overrides the file of --config, which "
+                "overrides the [default; range].\nOf a flag that is given twice "
+                "the last value applies, but twice --repository or\n"
+                "--load-model is refused.\nSizes take K, M, G, T (powers of 1024), "
+                "times take us, ms and s: --arena-bytes 4G --grace-ms=5s.\n\n");
     help_text(&text, "config", "", "path",
               "JSON object with the same names as keys: {\"grace_ms\": \"5s\", "
               "\"access_log\": true}");

@@ -259,20 +259,54 @@ static vx_status list_add_word(const struct vx_config *config, const char *name,
     return list_add(list, name, why);
 }
 
+/* The next word of the setting; *at is NULL behind the last one. */
+static vx_status word_take(const char **at, char name[VX_DEVICE_NAME_BYTES],
+                           struct vx_why *why)
+{
+    size_t length = strcspn(*at, ",");
+    VX_ENSURE_WHY(length < VX_DEVICE_NAME_BYTES, why, INVALID_ARGUMENT, "unknown device",
+                  "device: " EXPECTED ", got '%.*s...'", VX_DEVICE_NAME_BYTES, *at);
+    snprintf(name, VX_DEVICE_NAME_BYTES, "%.*s", (int)length, *at);
+    *at = (*at)[length] ? *at + length + 1 : NULL;
+    return VX_OK;
+}
+
 vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
                           struct vx_device_list *list)
 {
     list->count = 0;
-    for (const char *at = config->device;;) {
+    for (const char *at = config->device; at;) {
         char name[VX_DEVICE_NAME_BYTES];
-        size_t length = strcspn(at, ",");
-        VX_ENSURE_WHY(length < sizeof name, why, INVALID_ARGUMENT, "unknown device",
-                      "device: " EXPECTED ", got '%.*s...'", VX_DEVICE_NAME_BYTES, at);
-        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        VX_TRY(word_take(&at, name, why));
         VX_TRY(list_add_word(config, name, list, why));
-        if (!at[length]) return VX_OK;
-        at += length + 1;
     }
+    return VX_OK;
+}
+
+static bool word_is_open(const char *name)
+{
+    bool open = !strcmp(name, "auto");
+    for (size_t i = 0; i < VX_COUNT(vendors); i++)
+        open = open || !strcmp(name, vendors[i].word);
+    return open;
+}
+
+vx_status vx_devices_read(const struct vx_config *config, struct vx_why *why,
+                          struct vx_device_list *list, bool *open)
+{
+    list->count = 0;
+    *open = false;
+    for (const char *at = config->device; at;) {
+        char name[VX_DEVICE_NAME_BYTES];
+        struct vx_device device;
+        VX_TRY(word_take(&at, name, why));
+        if (word_is_open(name))
+            *open = true;
+        else
+            VX_TRY(vx_device_parse(name, why, &device));
+        VX_TRY(list_add(list, name, why)); /* an open word stands for one at least */
+    }
+    return VX_OK;
 }
 
 /* ------- NUMA nodes ------- */

@@ -52,6 +52,10 @@ i64 vx_device_id(const char *name, i32 worker);
 /* config->device, with `cuda`, `hip` and `auto` replaced by what they mean here. */
 VX_MUST_USE vx_status vx_devices_list(const struct vx_config *config, struct vx_why *why,
                                       struct vx_device_list *list);
+/* What the text alone says, without a look at the machine: *open if one of the words is `cuda`,
+ * `hip` or `auto`, which are in the list as they are, and may stand for more than one. */
+VX_MUST_USE vx_status vx_devices_read(const struct vx_config *config, struct vx_why *why,
+                                      struct vx_device_list *list, bool *open);
 /* Whether any of them is a real GPU. */
 bool vx_devices_has_gpu(const struct vx_device_list *list);
 /* The NUMA nodes of the machine's NVIDIA and AMD GPUs, a bit each, read from the system's folder

@@ -18,6 +18,7 @@ vx_status vx_front_open_access(struct vx_front *front, struct vx_why *why)
     struct vx_access_options options = {
         .tokens = config->tokens[0] != '\0',
         .health_asks = config->token_health,
+        .no_certificates = !config->tls_client_ca[0],
         .connections_max = (i32)config->connections_max,
         .connection = {
             [VX_ACCESS_REQUESTS] = limit_of(config->connection_requests, burst_ms),

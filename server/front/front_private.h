@@ -1,6 +1,7 @@
 /* front_private - what the files of front share; no other file includes it.
  *
  *   front.c        start, one iteration, calls, workers
+ *   front_expect.c what the settings' texts alone show to be wrong
  *   front_ready.c  when it is ready, and who hears of it
  *   front_access.c who may ask what
  *   front_answer.c control methods, one of each connection in turn

@@ -4,6 +4,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/process/log.h"
+#include "engine/base/process/out.h"
 #include "server/base/handed.h"
 
 #include <errno.h>
@@ -58,7 +59,8 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
 {
     if (!config->ready_file[0]) return;
     char first[PATH_MAX], grpc[PATH_MAX], http[PATH_MAX], beyond[PATH_MAX];
-    char line[3 * PATH_MAX + 64], beside[PATH_MAX + 8];
+    char line[3 * PATH_MAX + 64];
+    struct vx_out out;
     if (!address_pick(config->grpc, false, first))
         (void)address_pick(config->grpc, true, first);
     address_text(first, grpc_port, grpc, sizeof grpc);
@@ -66,17 +68,13 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
     unix_text(config->grpc, beyond);
     int length = snprintf(line, sizeof line, "grpc=%s http=%s pid=%d%s\n", grpc, http,
                           (int)getpid(), beyond);
-    snprintf(beside, sizeof beside, "%s.new", config->ready_file);
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
-    ssize_t got = fd < 0 ? -1 : write(fd, line, (size_t)length);
-    int error = got < 0 ? errno : got < length ? ENOSPC : 0;
-    if (fd >= 0 && close(fd) && !error) error = errno;
-    if (!error && rename(beside, config->ready_file)) error = errno;
+    int error = vx_out_open(&out, config->ready_file, 0644, O_NONBLOCK);
+    if (!error) error = vx_out_put(&out, line, (size_t)length);
+    error = vx_out_end(&out, error);
     if (!error) return;
     VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
            VX_LOG_TEXT("problem", "the file could not be written"),
            VX_LOG_TEXT("why", strerror(error)));
-    if (fd >= 0) (void)unlink(beside); /* else it is not ours */
 }
 
 vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *why)
@@ -88,7 +86,10 @@ vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *wh
     int length = slash ? (int)(slash - config->ready_file) + 1 : 0;
     snprintf(folder, sizeof folder, "%.*s", slash ? length : 1,
              slash ? config->ready_file : ".");
-    bool good = !faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS);
+    bool exists = !stat(config->ready_file, &there);
+    bool special = exists && !S_ISREG(there.st_mode); /* written into, not replaced */
+    bool good = (exists && !faccessat(AT_FDCWD, config->ready_file, W_OK, AT_EACCESS)) ||
+                (!special && !faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS));
     int error = errno;
     if (error == EACCES)
         snprintf(who, sizeof who, ": voxeld runs as user %u", (unsigned)geteuid());
@@ -97,8 +98,8 @@ vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *wh
         "ready_file: '%.100s' cannot be written: %s%s; expected a path in a directory "
         "that voxeld may write to",
         config->ready_file, strerror(error), who);
-    bool taken = !stat(config->ready_file, &there) && S_ISDIR(there.st_mode);
-    VX_ENSURE_WHY(!taken, why, NOT_FOUND, "the ready file is a directory",
+    VX_ENSURE_WHY(!special || !S_ISDIR(there.st_mode), why, NOT_FOUND,
+                  "the ready file is a directory",
                   "ready_file: expected the path of a file, got the directory '%.100s'",
                   config->ready_file);
     return VX_OK;

@@ -82,6 +82,8 @@ struct vx_http_options {
     void *context;
     i32 connections_max; /* 0: VX_HTTP_CONNECTIONS_MAX */
 };
+/* Whether the text is an address; open looks its host up. */
+VX_MUST_USE vx_status vx_http_address_check(const char *address, struct vx_why *why);
 VX_MUST_USE vx_status vx_http_open(const struct vx_http_options *options,
                                    struct vx_why *why, struct vx_http **http);
 i32 vx_http_port(const struct vx_http *http);

@@ -42,16 +42,25 @@ static bool address_split(const char *address, char host[256], const char **port
            strtol(*port, NULL, 10) <= 65535;
 }
 
+vx_status vx_http_address_check(const char *address, struct vx_why *why)
+{
+    char host[256];
+    const char *port;
+    VX_ENSURE_WHY(vx_handed_is(address) || address_split(address, host, &port), why,
+                  INVALID_ARGUMENT, "the admin address is not HOST:PORT",
+                  "http: expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, or "
+                  "systemd:NAME, got '%.100s'",
+                  address);
+    return VX_OK;
+}
+
 static vx_status address_parse(const char *address, struct vx_why *why,
                                struct sockaddr_storage *out, socklen_t *out_bytes)
 {
     char host[256];
     const char *port;
-    VX_ENSURE_WHY(address_split(address, host, &port), why, INVALID_ARGUMENT,
-                  "the admin address is not HOST:PORT",
-                  "http: expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, or "
-                  "systemd:NAME, got '%.100s'",
-                  address);
+    VX_TRY(vx_http_address_check(address, why));
+    VX_ASSERT(address_split(address, host, &port));
     struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE},
                     *found = NULL;
     int error = getaddrinfo(host, port, &wanted, &found);

@@ -70,6 +70,11 @@ struct vx_models_options {
 
 VX_MUST_USE vx_status vx_models_open(const struct vx_models_options *options,
                                      struct vx_models **models);
+struct vx_placement_devices; /* placement.h */
+/* What is wrong with these settings whatever the machine and the repository have. */
+VX_MUST_USE vx_status vx_models_expect(const struct vx_config *config,
+                                       const struct vx_placement_devices *devices,
+                                       struct vx_why *why);
 /* Reads model_control, load_model, placement and batching.  Call it when the workers are
  * open and none is up yet.  Without it, all models are loaded on all workers. */
 VX_MUST_USE vx_status vx_models_start(struct vx_models *models, struct vx_why *why);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/models/models_private.h"
 
+#include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
@@ -57,29 +58,61 @@ bool vx_models_wants(const struct vx_models *models, const char *name)
 
 /* ------- settings ------- */
 
+/* The next name of a list like "a, b"; "" at its end, and where it has none. */
+static vx_status name_take(const char **list, char name[VX_NAME_BYTES],
+                           struct vx_why *why)
+{
+    *list += strspn(*list, " ,");
+    size_t length = strcspn(*list, ","), shown = length;
+    while (shown && (*list)[shown - 1] == ' ') shown--;
+    VX_ENSURE_WHY(shown < VX_NAME_BYTES, why, INVALID_ARGUMENT,
+                  "load_model has a name that is too long",
+                  "load_model: expected names of at most %d bytes, got '%.60s...'",
+                  VX_NAME_BYTES - 1, *list);
+    memcpy(name, *list, shown);
+    name[shown] = '\0';
+    *list += length;
+    return VX_OK;
+}
+
 /* `list` is "a, b" or "*". */
 static vx_status start_wishes(struct vx_models *models, const char *list,
                               struct vx_why *why)
 {
     while (*list) {
-        list += strspn(list, " ,");
-        size_t length = strcspn(list, ","), shown = length;
-        while (shown && list[shown - 1] == ' ') shown--;
         char name[VX_NAME_BYTES];
-        VX_ENSURE_WHY(shown < sizeof name, why, INVALID_ARGUMENT,
-                      "load_model has a name that is too long",
-                      "load_model: expected names of at most %d bytes, got '%.60s...'",
-                      VX_NAME_BYTES - 1, list);
-        memcpy(name, list, shown);
-        name[shown] = '\0';
-        list += length;
+        VX_TRY(name_take(&list, name, why));
         if (!strcmp(name, "*")) models->wish_all = true;
-        if (!shown || !strcmp(name, "*")) continue;
+        if (!name[0] || !strcmp(name, "*")) continue;
         VX_ENSURE_WHY(wish_add(models, name), why, INVALID_ARGUMENT,
                       "load_model has too many names",
                       "load_model: expected at most %d models", VX_INSTANCES_MAX);
         models->wish_named[wish_find(models, name)] = true;
     }
+    return VX_OK;
+}
+
+static vx_status expect_explicit(const struct vx_config *config, struct vx_why *why)
+{
+    VX_ENSURE_WHY(!strcmp(config->model_control, "explicit") || !config->load_model[0],
+                  why, INVALID_ARGUMENT, "load_model needs model_control explicit",
+                  "load_model: expected --model-control explicit with it, got %s",
+                  config->model_control);
+    return VX_OK;
+}
+
+vx_status vx_models_expect(const struct vx_config *config,
+                           const struct vx_placement_devices *devices, struct vx_why *why)
+{
+    char name[VX_NAME_BYTES];
+    struct vx_placement *placement = vx_alloc(sizeof *placement);
+    VX_ENSURE(placement, RESOURCE_EXHAUSTED, "no memory for the rules of placement");
+    vx_status status = vx_placement_parse(config->placement, devices, why, placement);
+    vx_free(placement);
+    VX_TRY(status);
+    VX_TRY(expect_explicit(config, why));
+    for (const char *list = config->load_model; *list;)
+        VX_TRY(name_take(&list, name, why));
     return VX_OK;
 }
 
@@ -95,10 +128,7 @@ vx_status vx_models_start(struct vx_models *models, struct vx_why *why)
     models->polled_ns = vx_clock_ns();
     if (!strcmp(config->model_control, "poll")) models->mode = VX_MODELS_POLL;
     if (!strcmp(config->model_control, "explicit")) models->mode = VX_MODELS_EXPLICIT;
-    VX_ENSURE_WHY(models->mode == VX_MODELS_EXPLICIT || !config->load_model[0], why,
-                  INVALID_ARGUMENT, "load_model needs model_control explicit",
-                  "load_model: expected --model-control explicit with it, got %s",
-                  config->model_control);
+    VX_TRY(expect_explicit(config, why));
     return start_wishes(models, config->load_model, why);
 }
 
@@ -329,8 +359,15 @@ void vx_models_wanted_no_row(struct vx_models *models, const char *name)
 }
 
 /* As Triton says it, without the repository's path, which the log has. */
-static vx_status waiter_not_there(const char *name, bool readable, struct vx_why *why)
+static vx_status waiter_not_there(const struct vx_repository_listing *listing,
+                                  const char *name, bool readable, struct vx_why *why)
 {
+    bool cut = readable && !listing->complete && listing->count == VX_LISTING_MAX;
+    if (cut)
+        VX_FAIL_WHY(why, NOT_FOUND, "the repository has too many models",
+                    "failed to load '%.60s', failed to poll from model repository: it is "
+                    "not among the first %d model versions by name, and no more are read",
+                    name, VX_LISTING_MAX);
     VX_FAIL_WHY(why, NOT_FOUND, "the repository has no such model",
                 "failed to load '%.60s', failed to poll from model repository: %s", name,
                 readable ? "it has no model of that name with a version"
@@ -346,7 +383,8 @@ void vx_models_wanted_after(struct vx_models *models, bool readable)
         waiter->listed = true;
         if (readable && listing_has(models, waiter->name)) continue;
         struct vx_why why = {""};
-        vx_status status = waiter_not_there(waiter->name, readable, &why);
+        vx_status status =
+            waiter_not_there(&models->listing, waiter->name, readable, &why);
         if (readable && !wish_is_named(models, waiter->name))
             wish_remove(models, waiter->name);
         waiter_end(models, waiter, status, &why);

@@ -2,6 +2,7 @@
 #include "server/models/placement.h"
 
 #include "engine/base/process/check.h"
+#include "server/devices/devices.h"
 
 #include <string.h>
 
@@ -70,6 +71,15 @@ static vx_status parse_model(struct word word, const struct vx_placement *placem
     return VX_OK;
 }
 
+static bool word_is_device(struct word word)
+{
+    char name[VX_DEVICE_NAME_BYTES] = "";
+    struct vx_device device;
+    if (word.length >= sizeof name) return false;
+    memcpy(name, word.text, word.length);
+    return !vx_device_parse(name, NULL, &device).fault;
+}
+
 static vx_status parse_device(struct word word,
                               const struct vx_placement_devices *devices,
                               struct vx_why *why, u32 *workers)
@@ -77,6 +87,7 @@ static vx_status parse_device(struct word word,
     u32 found = 0;
     for (i32 w = 0; w < devices->count; w++)
         if (word_is(word, devices->names[w])) found |= 1u << w;
+    if (devices->open && word_is_device(word)) found |= 1;
     *workers |= found;
     VX_ENSURE_WHY(found, why, INVALID_ARGUMENT, "a rule of placement names no device",
                   "placement: expected devices from --device, a number of devices from 1 "

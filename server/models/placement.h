@@ -41,6 +41,7 @@ struct vx_placement {
 struct vx_placement_devices {
     i32 count;
     const char *names[VX_WORKERS_MAX];
+    bool open; /* the machine may have more: any device's name will do */
 };
 VX_MUST_USE vx_status vx_placement_parse(const char *text,
                                          const struct vx_placement_devices *devices,

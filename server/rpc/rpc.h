@@ -135,6 +135,8 @@ struct vx_rpc_counters {
     i32 receiving; /* bodies being received, now */
 };
 
+/* Whether the text is a list of addresses; open looks their hosts up. */
+VX_MUST_USE vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why);
 VX_MUST_USE vx_status vx_rpc_open(const struct vx_rpc_options *options,
                                   struct vx_why *why, struct vx_rpc **rpc);
 VX_MUST_USE vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why);

@@ -265,7 +265,6 @@ vx_rpc_governor_settings(const struct vx_rpc_options *options, i32 connections_m
 }
 
 grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options);
-VX_MUST_USE vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why);
 /* Binds all addresses.  After a failure the caller closes those that are open. */
 VX_MUST_USE vx_status vx_rpc_listen(const char *addresses,
                                     struct vx_rpc_listeners *listeners,

@@ -284,11 +284,28 @@ static void exporter_describe(struct vx_exporter *exporter)
     vx_resource_set(&exporter->resource, "process.pid", exporter->pid);
 }
 
-static vx_status exporter_open(struct vx_exporter *exporter, struct vx_why *why)
+static vx_status exporter_read(struct vx_exporter *exporter, struct vx_why *why)
 {
     VX_TRY(vx_endpoint_parse(exporter->options.endpoint, why, &exporter->endpoint));
     exporter_describe(exporter);
-    VX_TRY(vx_resource_parse(&exporter->resource, exporter->options.resource, why));
+    return vx_resource_parse(&exporter->resource, exporter->options.resource, why);
+}
+
+vx_status vx_exporter_expect(const struct vx_exporter_options *options,
+                             struct vx_why *why)
+{
+    struct vx_exporter *exporter = vx_alloc_aligned(sizeof *exporter);
+    VX_ENSURE(exporter, RESOURCE_EXHAUSTED, "no memory to send spans");
+    memset(exporter, 0, sizeof *exporter);
+    exporter->options = *options;
+    vx_status status = exporter_read(exporter, why);
+    vx_free(exporter);
+    return status;
+}
+
+static vx_status exporter_open(struct vx_exporter *exporter, struct vx_why *why)
+{
+    VX_TRY(exporter_read(exporter, why));
     VX_TRY(vx_record_ring_open(&exporter->ring));
     VX_TRY(vx_span_pack_open(&exporter->resource, &exporter->pack));
     exporter->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

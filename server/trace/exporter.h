@@ -42,6 +42,9 @@ struct vx_exporter_options {
     i64 timeout_ns;       /* of one POST */
     i64 pause_ms; /* first pause before another try; 0 = as OTLP's clients do, 1 s */
 };
+/* Whether open would refuse the texts. */
+VX_MUST_USE vx_status vx_exporter_expect(const struct vx_exporter_options *options,
+                                         struct vx_why *why);
 VX_MUST_USE vx_status vx_exporter_open(const struct vx_exporter_options *options,
                                        struct vx_why *why, struct vx_exporter **exporter);
 /* Sends what waits, for up to limit_ns; what is left then is counted as failed. */

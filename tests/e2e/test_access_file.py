@@ -143,6 +143,17 @@ def test_a_file_that_is_wrong_at_the_start(repository, tmp_path, text, mode, sen
     assert "START_FAILED" in last and sentence in last, last
 
 
+def test_an_entry_for_certificates_that_nobody_is_asked_for(repository, tmp_path):
+    tokens = Tokens(tmp_path).add("a")
+    tokens.entries["b"] = {"name": "b", "certificate": "CN=r", "models": ["*"], "methods": ["read"]}
+    tokens.write()
+    with Daemon(repository, tmp_path, "--tokens", str(tokens.path)) as daemon:
+        daemon.wait_said("warn TOKENS_CERTIFICATE")
+        assert "no client is asked for one without --tls-client-ca" in daemon.log()
+        with Asker(daemon.grpc, tokens) as own:
+            assert own.infer("a")[0] is CODE.OK
+
+
 def test_a_file_that_others_may_read(repository, tmp_path):
     tokens = Tokens(tmp_path).add("a").write()
     tokens.path.chmod(0o644)

@@ -3,6 +3,7 @@
 Each is a clear error with the right exit code, or costs nothing; nothing is half written."""
 import contextlib
 import os
+import pathlib
 import re
 import socket
 import struct
@@ -155,6 +156,23 @@ def test_a_recording_on_a_full_disk(repository, example, tmp_path):
                    "-o", disk / "r.npz")
         assert done.returncode == 1 and "No space left on device" in done.stderr, done
         assert list(disk.iterdir()) == []
+
+
+def test_a_recording_into_what_is_no_file(repository, example, tmp_path):
+    """A rename would put a file in the place of the link, or of the device."""
+    words = [VOXELD, "record", repository / "conv", "--example", example, "-o"]
+    (tmp_path / "link.npz").symlink_to("kept.npz")
+    (tmp_path / "full.npz").symlink_to("/dev/full")
+    assert run(*words, tmp_path / "link.npz").returncode == 0
+    assert (tmp_path / "link.npz").is_symlink() and np.load(tmp_path / "kept.npz")["out.out"].any()
+    done = run(*words, tmp_path / "full.npz")
+    assert done.returncode == 1 and "No space left on device" in done.stderr, done
+    assert (tmp_path / "full.npz").is_symlink() and pathlib.Path("/dev/full").is_char_device()
+    other = repository / "conv" / "network.json"
+    for path in ["/dev/full", other]:
+        done = run(*words, path)
+        assert done.returncode == 2 and f'ends in .npz, got "{path}"' in done.stderr, done
+    assert other.read_text().startswith("{")
 
 
 def test_a_tuning_table_on_a_full_disk(tmp_path):

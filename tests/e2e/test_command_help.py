@@ -13,6 +13,7 @@ VOXELD = os.environ["VOXELD"]
 TOOLS = pathlib.Path(VOXELD).parent / "voxeld-tools"
 COMMANDS = ["serve", "worker", "probe", "check", "tune", "compile", "bench", "devices", "record",
             "health"]
+SPANS = ["--otlp-endpoint", "http://127.0.0.1:1"]
 COLUMNS = ("column 0 is the sample, 0 to 511", "each -131072 to 131071",
            "spconv's [b, z, y, x] unchanged")
 
@@ -94,10 +95,55 @@ def test_words_that_are_not_known(words, nearest):
     (["--grpc", "unix:/tmp/" + "0" * 103],
      "grpc: expected a Unix socket's path of at most 107 bytes, got 'unix:/tmp/00"),
     (["--http", "18911"], "http: expected HOST:PORT or [V6]:PORT"),
-    (["--ready-file", "/nowhere/r"], "ready_file: '/nowhere/r' cannot be written: No such file"),
+    (["--grpc", "localhost:70000"], "unix:PATH or systemd:NAME, got 'localhost:70000'"),
+    (["--grpc", ""], "grpc: expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got ''"),
+    (["--grpc", "127.0.0.1:0,x"], "unix:PATH or systemd:NAME, got 'x'"),
+    (["--grpc", ",".join(["127.0.0.1:0"] * 17)], "expected at most 16 addresses to listen on"),
+    (["--http", "unix:/tmp/x"], "or systemd:NAME, got 'unix:/tmp/x'"),
+    (["--http", ""], "or systemd:NAME, got ''"),
+    (["--placement", "=cpu"], "placement: expected NAME=DEVICES or NAME=COUNT with a name"),
+    (["--placement", "a"], "placement: expected NAME=DEVICES or NAME=COUNT, got 'a'"),
+    (["--placement", "a=cpu;a=cpu"], "placement: expected one rule for each model, got two"),
+    (["--placement", "a=cuda:0"], "placement: expected devices from --device, a number of devices"),
+    (["--placement", "a=x", "--device", "auto"], "placement: expected devices from --device"),
+    (["--device", "foo"], "device: expected cpu, cuda:N, cuda, hip:N, hip or auto, N from 0 to 15, "
+     "got 'foo'"),
+    (["--device", "cpu,cuda0"], "got 'cuda0'"),
+    (["--device", "cpu,"], "got ''"),
+    (["--device", ",".join(["cpu"] * 17)], "device: expected at most 16 devices, got more"),
+    (["--in-process", "--device", "cpu,cpu"], "in_process: expected one device, got 2"),
+    (["--in-process", "--device", "cuda,cpu"], "in_process: expected one device, got 2"),
+    (["--load-model", "a"], "load_model: expected --model-control explicit with it, got none"),
+    (["--load-model", "*", "--model-control", "poll"], "explicit with it, got poll"),
+    (["--load-model", "a" * 128, "--model-control", "explicit"],
+     "load_model: expected names of at most 127 bytes, got 'aaa"),
+    (["--otlp-endpoint", "https://x:1"], "--otlp-endpoint: expected http://HOST:PORT, got 'https:"),
+    (["--otlp-endpoint", "x:1"], "--otlp-endpoint: expected http://HOST:PORT or "),
+    ([*SPANS, "--otlp-resource", "a"], "--otlp-resource: expected key=value,key=value"),
+    ([*SPANS, "--otlp-ratio", "2"], "--otlp-ratio: expected a number from 0 to 1, got '2'"),
 ])
-def test_an_address_that_is_none_names_its_setting(tmp_path, flags, sentence):
-    done = run(VOXELD, "serve", "--repository", str(tmp_path), "--http", "127.0.0.1:0", *flags)
+def test_a_text_that_is_wrong_is_said_by_the_check_as_by_the_start(tmp_path, flags, sentence):
+    """systemd starts nothing when the check ends with 2, and not again when the start does."""
+    for words in (["config", "--check"], ["serve"]):
+        done = run(VOXELD, *words, "--repository", str(tmp_path), "--http", "127.0.0.1:0", *flags)
+        assert done.returncode == 2 and sentence in done.stderr and not done.stdout, (words, done)
+
+
+@pytest.mark.parametrize("flags", [
+    ["--device", "cuda:7"], ["--device", "cuda", "--placement", "a=cuda:3"],
+    ["--device", "auto", "--placement", "a=hip:1,cpu"], ["--device", "auto", "--in-process"],
+    ["--grpc", "no.such.host:1"], ["--grpc", "systemd:grpc"], ["--http", "systemd:http"],
+    ["--ready-file", "/nowhere/r"], ["--tokens", "/nowhere/t"], ["--repository", "/nowhere"],
+])
+def test_what_another_moment_or_machine_may_have_is_not_wrong(flags):
+    done = run(VOXELD, "config", "--check", *flags)
+    assert done.returncode == 0 and not done.stderr, done
+
+
+def test_a_place_that_is_not_there_names_its_setting(tmp_path):
+    done = run(VOXELD, "serve", "--repository", str(tmp_path), "--http", "127.0.0.1:0",
+               "--ready-file", "/nowhere/r")
+    sentence = "ready_file: '/nowhere/r' cannot be written: No such file"
     assert done.returncode == 1 and sentence in done.stderr, done
 
 

@@ -278,9 +278,12 @@ def test_the_size_of_a_voxel_goes_on(daemon, tmp_path):
 
 def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
     coords, feats = grid
-    for size in (np.full(2, 0.1), np.array([0.1, 0, 0.1]), np.float64(-1), "5 cm", np.float64(1)):
+    one = np.float64(1)  # it is what voxels without a size have
+    for size in (np.full(2, 0.1), np.array([0.1, 0, 0.1]), np.float64(-1), "5 cm", one):
         np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=size)
-        assert voxel(daemon, tmp_path, "a.npz", "-o", "out.npz").returncode == 0
+        done = voxel(daemon, tmp_path, "a.npz", "-o", "out.npz")
+        assert done.returncode == 0
+        assert ("not used: voxel_size" in done.stderr) == (size is not one), done.stderr
         assert sorted(np.load(tmp_path / "out.npz")) == ["coords", "out"]
     # With float positions it would decide the voxel of each point, and they may be voxels already.
     np.savez(tmp_path / "a.npz", coords=coords * 1.0, feats=feats, voxel_size=0.5)

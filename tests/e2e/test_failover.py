@@ -330,7 +330,7 @@ def test_in_process_is_one_device_and_dies_with_it(repository, tmp_path):
              "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
             capture_output=True, text=True, timeout=PATIENCE, check=False)
     two = serve("--device", "cpu,cpu")
-    assert two.returncode == 1 and "in_process: expected one device, got 2" in two.stderr
+    assert two.returncode == 2 and "in_process: expected one device, got 2" in two.stderr
     none = serve("--device", "cuda:0", "--gpu-driver", NO_DRIVER)
     assert none.returncode == 1, none.stderr
     assert re.search(rf"WORKER_EXIT .*how=exit status=1 why=.*{NO_DRIVER}", none.stderr)

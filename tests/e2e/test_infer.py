@@ -159,3 +159,28 @@ def test_same_geometry_is_built_once(daemon, client):
         key = f'voxeld_model_geometry_{what}_total{{model="conv",version="1"}}'
         return after[key] - before[key]
     assert grew("misses") == 1 and grew("hits") == 4
+
+
+@pytest.mark.parametrize("timeout", [None, 60, np.float32(60), 1e10, float("inf")])
+def test_a_timeout_without_an_end_is_none(daemon, client, timeout):
+    """gRPC would end a call with so large a number at once."""
+    assert client.server_live(timeout=timeout)
+
+    async def later():
+        async with AsyncClient(daemon.grpc) as one:
+            return await one.server_live(timeout=timeout)
+    assert asyncio.run(later())
+
+
+@pytest.mark.parametrize("timeout, kind, got", [("1", TypeError, "'1'"), (True, TypeError, "True"),
+                                                (float("nan"), ValueError, "nan")])
+def test_a_timeout_that_is_no_number_is_refused(daemon, client, timeout, kind, got):
+    sentence = f"timeout: expected seconds as a number, or None, got {got}"
+    with pytest.raises(kind, match=sentence):
+        client.infer("conv", *random_grid(1, 5), timeout=timeout)
+
+    async def later():
+        async with AsyncClient(daemon.grpc) as one:
+            await one.infer("conv", *random_grid(1, 5), timeout=timeout)
+    with pytest.raises(kind, match=sentence):
+        asyncio.run(later())

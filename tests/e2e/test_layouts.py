@@ -229,3 +229,21 @@ def test_a_layout_that_is_not_said_is_refused_where_it_matters(checkpoints, tmp_
             words = f'"torchsparse", {words}'
         assert said.returncode == 1
         assert f'set "layout" to the one that wrote it: {words}' in said.stderr
+
+
+def test_what_no_library_writes_says_the_letters(tmp_path):
+    """A sentence that ends with "expected shape" and nothing helps nobody."""
+    network = {"format": 1, "inputs": {"coords": {"name": "coords", "spatial_shape": [9, 9, 9]},
+                                       "feats": {"channels": 3}},
+               "layers": [{"name": "c", "op": "sparse_conv", "input": "feats", "kernel": 3,
+                           "stride": 2, "rule": "spconv", "padding": 0, "groups": 3,
+                           "channels": 3, "bias": False}],
+               "outputs": [{"layer": "c"}]}
+    (tmp_path / "1").mkdir()
+    (tmp_path / "network.json").write_text(json.dumps(network))
+    write_safetensors(tmp_path / "1" / "weights.safetensors",
+                      {"c.weight": np.ones((27, 3), np.float32)})
+    said = subprocess.run([VOXELD, "check", tmp_path], capture_output=True, text=True)
+    assert said.returncode == 1 and (
+        'no library writes a weight for such a layer: expected shape [3, 3, 3, 3, 1], and '
+        '"layout": "oxyzi", got [27, 3]') in said.stderr, said

@@ -439,7 +439,21 @@ def test_settings_that_cannot_be(repository, tmp_path, flags, sentence):
         [os.environ["VOXELD"], "serve", "--repository", str(repository), "--grpc",
          "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
-    assert ended.returncode != 0 and sentence in ended.stderr
+    assert ended.returncode == 2 and sentence in ended.stderr
+
+
+def test_a_model_behind_the_listing(tmp_path):
+    """The repository has it, but a listing ends: the sentence must not deny it."""
+    repository = tmp_path / "repository"
+    ConvModel().write(repository, "a")
+    for i in range(2049):
+        (repository / f"m{i:04}" / "1").mkdir(parents=True)
+    with serving(repository, tmp_path, "--model-control", "explicit") as (_, _, control):
+        control.load("a")
+        assert control.refused("RepositoryModelLoad", model_name="m2048") == (
+            grpc.StatusCode.NOT_FOUND,
+            "failed to load 'm2048', failed to poll from model repository: it is not among the "
+            "first 2048 model versions by name, and no more are read")
 
 
 def test_many_models_do_not_flood_a_busy_worker(tmp_path):

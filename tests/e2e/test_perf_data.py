@@ -9,8 +9,9 @@ import subprocess
 import ml_dtypes
 import numpy as np
 import pytest
-from model_files import random_grid
-from voxeld_process import PATIENCE
+from model_files import ConvModel, random_grid
+from voxeld import Client
+from voxeld_process import PATIENCE, Daemon
 
 TYPES = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16),
          "bf16": np.dtype(ml_dtypes.bfloat16)}
@@ -129,6 +130,62 @@ def test_what_cannot_be_is_said(tmp_path, words, says):
     out = tmp_path / "out.json"
     assert says in perf_data(*words, "-o", out, code=2)
     assert not out.exists()
+
+
+LIMITED = {"low": ([41, 100, 88], 20000), "flat": ([30, 40, 1], 1000), "free": (None, 300)}
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory):
+    """Models of detectors and of two axes, whose grids have a shape."""
+    repository = tmp_path_factory.mktemp("limited")
+    for name, (shape, most) in LIMITED.items():
+        made = ConvModel()
+        if shape:
+            made.network["inputs"]["coords"] = {"name": "coords", "spatial_shape": shape}
+        made.network["limits"]["voxels_max"] = most
+        made.write(repository, name)
+    with Daemon(repository, tmp_path_factory.mktemp("daemon")) as one:
+        yield one
+
+
+@pytest.mark.parametrize("name, voxels", [("low", "848,10000,20000"), ("flat", "100,500"),
+                                          ("free", "300")])
+def test_grids_that_the_model_takes(limited, tmp_path, name, voxels):
+    out = tmp_path / "out.json"
+    server = ("--server", limited.grpc, "-m", name)
+    perf_data(*server, "--voxels", voxels, "--count", 7, "-o", out)
+    grids = read(out)
+    with Client(limited.grpc) as client:
+        for coords, feats in grids:
+            assert client.infer(name, coords, feats)["out"].shape == (len(coords), 3)
+    assert len({coords.tobytes() for coords, _ in grids}) > len(grids) // 2  # "flat" has few places
+    words = ("bench", *server, "--requests", "3", "--warmup", "0")
+    done = subprocess.run([os.environ["VOXEL"], *words], capture_output=True, text=True,
+                          timeout=PATIENCE)
+    most = {"low": "10000 voxels", "flat": "1000 voxels", "free": "300 voxels"}[name]
+    assert done.returncode == 0 and f"{name}: {most}" in done.stdout, done
+
+
+@pytest.mark.parametrize("name, voxels, says", [
+    ("low", 20001, "20001 voxels are more than the model's voxels_max, 20000"),
+    ("free", 301, "301 voxels are more than the model's voxels_max, 300"),
+    ("flat", 1201, "1201 voxels do not fit into the model's spatial_shape 30x40x1"),
+])
+def test_grids_that_no_request_may_have(limited, tmp_path, name, voxels, says):
+    server = ("--server", limited.grpc, "-m", name)
+    assert says in perf_data(*server, "--voxels", voxels, "-o", tmp_path / "o.json", code=2)
+
+
+@pytest.mark.parametrize("far, says", [
+    ((7, 99, 0), "voxel (7, 99, 0) lies outside of the model's spatial_shape 30x40x1"),
+    ((29, 39, 0), "f.npz fills the model's spatial_shape 30x40x1, where it cannot be moved"),
+])
+def test_a_file_that_has_no_room(limited, tmp_path, far, says):
+    np.savez(tmp_path / "f.npz", coords=np.array([[0, 0, 0, 0], [0, *far]], np.int32))
+    assert says in perf_data("--server", limited.grpc, "-m", "flat", "--from", tmp_path / "f.npz",
+                             "--count", 2, "-o", tmp_path / "o.json", code=2)
+    assert not (tmp_path / "o.json").exists()
 
 
 def test_options_that_do_nothing_are_refused(daemon, tmp_path):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch's functions on features, each against torch itself."""
 
+import os
+import subprocess
+
 import pytest
 import spconv.pytorch as sp
 import torch
@@ -144,6 +147,7 @@ CASES = {
     ],
     "made of parameters": [
         lambda n, x, y: x * (1 + n.scale) + n.shift.squeeze(0),
+        lambda n, x, y: x * n.shift[0] + n.shift[-1],
         lambda n, x, y: x @ n.matrix.clone().t().contiguous().t(),
         lambda n, x, y: F.linear(x, n.matrix[:, :3].t(), n.linear.bias * 2),
         lambda n, x, y: F.layer_norm(x, (8,), n.scale.abs(), n.shift.view(8)),
@@ -167,10 +171,24 @@ def test_function(folder, name):
     assert len(report.differences) == len(CASES[name])
 
 
+def test_a_factor_is_no_batch_norm_without_statistics(folder):
+    """What the exporter writes itself must not look like a network that nobody trained."""
+    coords = cloud("scatter", (12, 10, 14))
+    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
+    from_module(trained(Net([lambda n, x, y: x * n.scale])), x, folder)
+    done = subprocess.run([os.environ["VOXELD"], "check", folder], capture_output=True, text=True)
+    assert done.returncode == 0 and "batch_norm" in done.stdout, done
+    assert "never gathered" not in done.stdout + done.stderr, done
+
+
 REFUSED = {
     "rows": (
         lambda n, x, y: x[0:2, :],
         "__getitem__ in the network's own forward: it chooses rows",
+    ),
+    "an axis": (
+        lambda n, x, y: x[:, :, None],
+        "__getitem__ in the network's own forward: it adds an axis",
     ),
     "random parameters": (
         lambda n, x, y: x * torch.rand_like(n.scale),

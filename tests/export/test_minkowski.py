@@ -246,8 +246,12 @@ def test_two_axes(folder):
         ME.MinkowskiConvolutionTranspose(8, 4, kernel_size=2, stride=2, dimension=2),
         ME.MinkowskiToDenseTensor(torch.Size([2, 4, 20, 24])),
     )
-    report = from_module(trained(net), x, folder)
+    with pytest.warns(UserWarning, match=r"requests send the four columns \[b, y, x, 0\]"):
+        report = from_module(trained(net), x, folder)
     assert report.differences[0].shape == (2, 4, 20, 24)
+    document = json.loads((folder / "network.json").read_text())
+    # Its tensors have no shape, and coordinates below 0 are legal: only the description tells.
+    assert document["inputs"]["coords"] == "coords" and "[b, y, x, 0]" in document["description"]
 
 
 def test_dense(folder):

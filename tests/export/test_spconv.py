@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import spconv.pytorch as sp
 import torch
@@ -14,7 +15,9 @@ from conftest import ROOT, cloud, trained
 from cumm import tensorview as tv
 from spconv.pytorch.conv import SparseConvolution
 from torch import nn
-from voxeld_export import from_module
+from voxeld_export import ExportError, from_module
+from voxeld_export.check import check_folder
+from voxeld_export.example import Example
 
 KINDS = ["scatter", "sheet", "blob"]
 
@@ -275,8 +278,82 @@ def test_two_axes(folder, kind):
         sp.SparseInverseConv2d(16, 8, 3, indice_key="b"),
         sp.ToDense(),
     )
-    from_module(trained(net), tensor(kind, (20, 24), 3), folder)
+    with pytest.warns(UserWarning, match=r"four columns \[b, y, x, 0\], the missing axis last"):
+        from_module(trained(net), tensor(kind, (20, 24), 3), folder)
     assert layers(folder)[0]["kernel"] == [3, 3, 1]
+
+
+FLAT = {
+    "submanifold": (
+        lambda: sp.SparseSequential(
+            sp.SubMConv2d(4, 8, 3), nn.BatchNorm1d(8), nn.ReLU(), sp.SubMConv2d(8, 8, 3)
+        ),
+        (21, 18),
+        "b, y, x, 0",
+    ),
+    "transposed": (lambda: sp.SparseConvTranspose2d(4, 8, 2, 2), (21, 18), "b, y, x, 0"),
+    "one axis": (lambda: sp.SubMConv1d(4, 8, 5), (300,), "b, x, 0, 0"),
+    "rows alone": (lambda: nn.Sequential(sp.SparseBatchNorm(4)), (21, 18), "b, y, x, 0"),
+    "dense alone": (sp.ToDense, (21, 18), "b, y, x, 0"),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.parametrize("made_inside", [False, True])
+def test_columns_of_fewer_axes(folder, name, made_inside):
+    """Columns in another order are legal voxels of three axes; the shape refuses them."""
+    make, shape, columns = FLAT[name]
+    x = tensor("scatter", shape, 4, samples=3)
+    net, given, more = nn.Sequential(make()), x, {}
+    if made_inside:
+        coords = torch.zeros(len(x.indices), 4, dtype=torch.int32)
+        coords[:, : x.indices.shape[1]] = x.indices
+        net = Inside(net, shape)
+        given, more = (x.features, coords), {"feats": x.features, "coords": coords}
+        if name == "rows alone":
+            return  # no module of the library sees the tensor
+    with pytest.warns(UserWarning, match=re.escape(f"[{columns}]")):
+        from_module(trained(net), given, folder, description="mine", **more)
+    document = json.loads((folder / "network.json").read_text())
+    assert document["inputs"]["coords"]["spatial_shape"] == [*shape, *[1] * (3 - len(shape))]
+    assert document["description"].startswith("mine; ") and columns in document["description"]
+    right = Example.open(folder / "example.npz")
+    assert not right.coords[:, 1 + len(shape) :].any()
+    wrong = [right.coords[:, [0, 3, 1, 2]]]  # the flat axis first
+    if len(shape) == 2:
+        wrong.append(right.coords[:, :3])  # what the module itself gets
+    for coords in wrong:
+        asked = Example(np.ascontiguousarray(coords), right.feats, right.outputs)
+        with pytest.raises(ExportError, match="lies outside of the network's spatial_shape"):
+            check_folder(folder, asked)
+
+
+def test_pillars_with_a_column_in_the_middle(folder):
+    """OpenPCDet's pillars are [b, 0, y, x], of which the module takes three columns."""
+    x = tensor("scatter", (21, 18), 4, samples=3)
+    coords = torch.zeros(len(x.indices), 4, dtype=torch.int32)
+    coords[:, [0, 2, 3]] = x.indices
+
+    class Pillars(Inside):
+        def forward(self, feats, coords):
+            return super().forward(feats, coords[:, [0, 2, 3]])
+
+    net = trained(Pillars(sp.SubMConv2d(4, 8, 3), (21, 18)))
+    said = r"other coordinates than coords=, which requests send: its voxels .*\[b, y, x, 0\]"
+    with pytest.raises(ExportError, match=said):
+        from_module(net, (x.features, coords), folder, feats=x.features, coords=coords)
+
+
+class Inside(nn.Module):
+    """A network that makes its sparse tensor of the columns that it needs."""
+
+    def __init__(self, net, shape):
+        super().__init__()
+        self.net, self.shape = net, shape
+
+    def forward(self, feats, coords):
+        indices = coords[:, : 1 + len(self.shape)].contiguous()
+        return self.net(sp.SparseConvTensor(feats, indices, list(self.shape), 3))
 
 
 def test_story_of_the_readme(tmp_path):

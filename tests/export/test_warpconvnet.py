@@ -179,7 +179,8 @@ def test_module(folder, name):
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_axes(folder, kind):
     net = nn.Sequential(SparseConv2d(4, 8, 3), SparseConv2d(8, 6, 2, 2), act.ReLU())
-    from_module(trained(net), tensor(kind, 4, (20, 24)), folder)
+    with pytest.warns(UserWarning, match=r"requests send the four columns \[b, y, x, 0\]"):
+        from_module(trained(net), tensor(kind, 4, (20, 24)), folder)
     assert layers(folder)["0"]["kernel"] == [3, 3, 1]
 
 

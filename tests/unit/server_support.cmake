@@ -1,6 +1,7 @@
 # Logging, configuration, metrics and the admin port.
 vx_unit_test(NAME test_log LIBS base)
 vx_unit_test(NAME test_log_ring LIBS base)
+vx_unit_test(NAME test_out LIBS base)
 if(VX_SERVER)
   vx_unit_test(NAME test_config LIBS server)
   vx_unit_test(NAME test_config_file LIBS server)

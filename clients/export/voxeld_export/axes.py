@@ -18,6 +18,17 @@ def three(numbers, fill):
     return numbers + [fill] * (3 - len(numbers))
 
 
+def columns_note(axes):
+    """What requests of a network of one or two axes send, as a sentence; "" for three."""
+    if axes == 3:
+        return ""
+    sent = ["b", *"yx"[2 - axes :], *["0"] * (3 - axes)]
+    return (
+        f"its voxels have {axes} {'axis' if axes == 1 else 'axes'}: requests send the four columns "
+        f"[{', '.join(sent)}], the missing {'axes' if axes == 1 else 'axis'} last"
+    )
+
+
 def unless(default, numbers):
     """None if all numbers are the default, which network.json then leaves out."""
     return None if all(number == default for number in numbers) else numbers

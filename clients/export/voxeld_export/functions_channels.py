@@ -55,6 +55,8 @@ def _getitem(trace, x, index):
     if index and index[0] is Ellipsis:
         index = (slice(None),) * (x.dim() - len(index) + 1) + index[1:]
     trace.value(x, "it")
+    if None in [one for one in index if not isinstance(one, (torch.Tensor, np.ndarray))]:
+        raise ExportError("it adds an axis; expected [rows, channels]")
     if x.dim() != 2 or len(index) > 2 or not index or index[0] != slice(None):
         raise ExportError("it chooses rows, not channels of all rows")
     channels = np.arange(x.shape[1])

@@ -3,9 +3,12 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+import warnings
+
 import numpy as np
 import torch
 
+from .axes import columns_note
 from .errors import ExportError
 from .example import Example, four_of
 from .libraries import library_of
@@ -70,6 +73,10 @@ def from_module(
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
+    note = columns_note(network.axes)
+    if note:
+        network.description = f"{description}; {note}" if description else note
+        warnings.warn(note, stacklevel=2)
 
     def again():
         with rounded, torch.no_grad():
@@ -159,7 +166,11 @@ class _Source:
 
     def _pass(self, network, record=False):
         library = library_of(self.net)
-        library.sparse(self.example)  # it learns what the request's tensor is
+        given = library.sparse(self.example)  # it learns what the request's tensor is
+        if given is not None:
+            network.takes(given)
+        else:
+            library.sent = self.request.coords
         with Trace(self.net, library, network, record) as trace:
             trace.begin(self.feats)
             example = dict(self.example) if isinstance(self.example, dict) else self.example

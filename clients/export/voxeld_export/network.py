@@ -57,6 +57,7 @@ class Network:
         self.description = description
         self.feats = Value("feats", channels, 0)
         self.spatial_shape = None
+        self.axes = 3  # that the source's voxels have
         self.layers = []
         self.values = {"feats": self.feats}
         self.tensors = {}
@@ -116,6 +117,16 @@ class Network:
         )
         self.values[layer["name"]] = value
         return value
+
+    def takes(self, request):
+        """Says what sparse tensor of the source a request stands for.
+
+        Of fewer than three axes its shape is written: columns in another order are legal voxels of
+        three axes, and would be answered with other numbers.  With the shape they are refused.
+        """
+        self.axes = request.axes
+        if request.axes < 3 and request.shape is not None:
+            self.spatial_shape = list(request.shape)
 
     def layer(self, name):
         """A layer as it stands in network.json."""

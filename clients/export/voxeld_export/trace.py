@@ -131,7 +131,11 @@ class Trace(TorchFunctionMode):
 
     def is_constant(self, tensor):
         """Whether a tensor is the network's own, whatever the input is."""
-        return id(tensor) in self._names or self._made.get(id(tensor)) is tensor
+        if id(tensor) in self._names or self._made.get(id(tensor)) is tensor:
+            return True
+        # Of table[1] torch tells nobody; it is a view of the table.
+        base = tensor._base
+        return base is not None and id(base) in self._names and self.known(base) is None
 
     @property
     def path(self):

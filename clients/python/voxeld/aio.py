@@ -33,6 +33,7 @@ class AsyncClient:
         await self._channel.close()
 
     async def _call(self, method, request, timeout, metadata=None):
+        timeout = messages.seconds(timeout)
         call = self._methods.get(method)
         if call is None:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)

@@ -54,6 +54,7 @@ class Client:
         self._channel.close()
 
     def _call(self, method, request, timeout, metadata=None):
+        timeout = messages.seconds(timeout)
         call = self._methods.get(method)
         if call is None:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
@@ -69,7 +70,7 @@ class Client:
                  order that the network was trained with (pass spconv's [b, z, y, x] unchanged);
                  or [N, 3]: three axes, all of sample 0.  Each voxel once.  None with coords_ref
         feats    float32 or float16 array [N, C]; with bf16=True float32 is sent as bfloat16
-        timeout  seconds until DeadlineExceeded; None = no limit
+        timeout  seconds until DeadlineExceeded; None, or more than three years = no limit
         metadata extra gRPC headers, e.g. (("traceparent", ...),)
 
         Names of coords: coords_ref="" asks the server to name the coords; the name comes as

@@ -21,6 +21,8 @@ SERVICE = "/inference.GRPCInferenceService/"
 OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "parameters",
            "priority", "queue_timeout_us", "resend", "spatial_shape", "timing", "version")
 
+TIMEOUT_MAX = 1e8  # of seconds: gRPC ends a call with a larger one at once
+
 # A name, an IPv4 address, or an IPv6 address in brackets.
 _HOST = re.compile(r"\[[^\]]+\]|[^\[:/][^:/]*")
 _PORT = re.compile(r"[0-9]{1,5}")
@@ -182,6 +184,17 @@ def _count(what, value):
     if not 0 <= value < 1 << 63:
         raise ValueError(f"{what}: expected 0 to 2^63-1, got {value}")
     return value
+
+
+def seconds(value):
+    """A timeout for gRPC, which takes no infinity: None = no limit."""
+    if value is None:
+        return None
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise TypeError(f"timeout: expected seconds as a number, or None, got {value!r}")
+    if value != value:
+        raise ValueError("timeout: expected seconds as a number, or None, got nan")
+    return None if value > TIMEOUT_MAX else float(value)
 
 
 def _shape(value):

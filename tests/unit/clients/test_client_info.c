@@ -118,11 +118,49 @@ START_TEST(flags_and_server_metadata_parse)
 }
 END_TEST
 
+START_TEST(limits_parse)
+{
+    static const struct {
+        const char *bytes;
+        size_t count;
+        int64_t most;
+        int32_t shape[3];
+    } cases[] = {
+#define CASE(bytes_, ...) {bytes_, sizeof bytes_ - 1, __VA_ARGS__}
+        CASE("\x0a\x00", 0, {0, 0, 0}), /* no parameters */
+        CASE("\x0a\x15\x72\x13\x0a\x0avoxels_max\x12\x05\x0a\x03"
+             "900",
+             900, {0, 0, 0}),
+        CASE("\x0a\x1b\x72\x19\x0a\x0dspatial_shape\x12\x08\x0a\x06"
+             "41x2x3",
+             0, {41, 2, 3}),
+        CASE("\x0a\x1b\x72\x19\x0a\x0dspatial_shape\x12\x08\x0a\x06"
+             "41x0x3",
+             0, {0, 0, 0}), /* no shape */
+        CASE("\x0a\x12\x72\x10\x0a\x0cvoxels_max_2\x12\x00", 0, {0, 0, 0}),
+#undef CASE
+    };
+    struct voxel_model_limits limits;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ck_assert_int_eq(
+            voxel_model_limits_parse(cases[i].bytes, cases[i].count, &limits, NULL),
+            VOXEL_OK);
+        ck_assert_int_eq(limits.voxels_max, cases[i].most);
+        ck_assert_mem_eq(limits.spatial_shape, cases[i].shape,
+                         sizeof limits.spatial_shape);
+    }
+    ck_assert_int_eq(voxel_model_limits_parse("", 0, &limits, NULL), VOXEL_INTERNAL);
+    ck_assert_int_eq(voxel_model_limits_parse("\x0a\x02\x72\x05", 4, &limits, NULL),
+                     VOXEL_INTERNAL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_info");
     TCase *tcase = tcase_create("all");
     tcase_add_test(tcase, model_metadata_parses);
+    tcase_add_test(tcase, limits_parse);
     tcase_add_test(tcase, statistics_parse_and_list_models);
     tcase_add_test(tcase, flags_and_server_metadata_parse);
     suite_add_tcase(suite, tcase);

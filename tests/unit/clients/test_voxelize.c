@@ -124,14 +124,48 @@ static int compare_rows(const void *a, const void *b)
 START_TEST(shell_has_distinct_voxels)
 {
     static const int64_t counts[] = {0, 1, 7, 200, 10000, 100001};
+    static const int32_t any[3] = {0};
     struct cloud cloud;
-    ck_assert_int_eq(cloud_make_shell(counts[_i], &cloud, NULL), VOXEL_OK);
+    ck_assert_int_eq(cloud_make_shell(counts[_i], any, &cloud, NULL), VOXEL_OK);
     ck_assert_int_eq(cloud.count, counts[_i]);
     qsort(cloud.coords, (size_t)cloud.count, 4 * sizeof(int32_t), compare_rows);
     for (int64_t i = 1; i < cloud.count; i++)
         ck_assert_int_ne(compare_rows(&cloud.coords[4 * i - 4], &cloud.coords[4 * i]), 0);
     cloud_fini(&cloud);
-    ck_assert_int_eq(cloud_make_shell(-1, &cloud, NULL), VOXEL_INVALID_ARGUMENT);
+    ck_assert_int_eq(cloud_make_shell(-1, any, &cloud, NULL), VOXEL_INVALID_ARGUMENT);
+}
+END_TEST
+
+/* Detectors have low grids, and networks of two axes flat ones. */
+START_TEST(shell_fits_the_shape)
+{
+    static const struct {
+        int64_t count;
+        int32_t shape[3];
+        bool fits;
+    } cases[] = {{10000, {41, 100, 88}, true}, {10000, {41, 1600, 1408}, true},
+                 {200, {10, 9, 11}, true},     {90, {10, 9, 1}, true},
+                 {91, {10, 9, 1}, false},      {300, {1, 300, 1}, true},
+                 {7, {2, 2, 2}, true},         {9, {2, 2, 2}, false},
+                 {10000, {99, 99, 99}, true},  {0, {1, 1, 1}, true}};
+    struct cloud cloud;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        enum voxel_code code =
+            cloud_make_shell(cases[c].count, cases[c].shape, &cloud, NULL);
+        ck_assert_int_eq(code, cases[c].fits ? VOXEL_OK : VOXEL_INVALID_ARGUMENT);
+        if (code) continue;
+        ck_assert_int_eq(cloud_check_shape(&cloud, cases[c].shape, NULL), VOXEL_OK);
+        qsort(cloud.coords, (size_t)cloud.count, 4 * sizeof(int32_t), compare_rows);
+        for (int64_t i = 1; i < cloud.count; i++)
+            ck_assert_int_ne(compare_rows(&cloud.coords[4 * i - 4], &cloud.coords[4 * i]),
+                             0);
+        cloud_fini(&cloud);
+    }
+    static const int32_t any[3] = {0}, low[3] = {50, 50, 9};
+    ck_assert_int_eq(cloud_make_shell(1000, any, &cloud, NULL), VOXEL_OK);
+    ck_assert_int_eq(cloud_check_shape(&cloud, any, NULL), VOXEL_OK);
+    ck_assert_int_eq(cloud_check_shape(&cloud, low, NULL), VOXEL_INVALID_ARGUMENT);
+    cloud_fini(&cloud);
 }
 END_TEST
 
@@ -205,6 +239,7 @@ int main(void)
     tcase_add_test(tcase, integers_are_coordinates);
     tcase_add_test(tcase, a_size_is_needed_and_bounded);
     tcase_add_loop_test(tcase, shell_has_distinct_voxels, 0, 6);
+    tcase_add_test(tcase, shell_fits_the_shape);
     tcase_add_test(tcase, halves_round_trip);
     tcase_add_loop_test(tcase, halves_round_to_nearest_even, 0,
                         sizeof roundings / sizeof *roundings);

@@ -17,12 +17,14 @@ class Sparse:
     features  a torch.Tensor [N, C]
     coords    int32 [N, 4]: sample, then three axes, as the server wants them
     shape     voxels along the three axes, or None
+    axes      that the library's tensor has: with fewer than three the last ones of coords are 0
     """
 
-    def __init__(self, features, coords, shape=None):
+    def __init__(self, features, coords, shape=None, axes=3):
         self.features = features
         self.coords = coords
         self.shape = shape
+        self.axes = axes
 
 
 class Library:
@@ -46,6 +48,7 @@ class Library:
 
     def __init__(self):
         self.coords = {}  # of each set: int32 [rows, 4]
+        self.sent = None  # coords that a request sends, where the forward pass makes its tensor
 
     def sparse(self, thing):
         """A Sparse if `thing` is a sparse tensor of this library, else None."""

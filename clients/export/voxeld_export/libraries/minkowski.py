@@ -65,7 +65,7 @@ class Minkowski(Library):
             return None
         if not self._sets:
             self._sets[_key(thing)] = (0, "feats")
-        return Sparse(thing.F, _coords(thing))
+        return Sparse(thing.F, _coords(thing), axes=thing.C.shape[1] - 1)
 
     def methods(self, trace):
         import MinkowskiEngine  # it is there, or there would be no module of it

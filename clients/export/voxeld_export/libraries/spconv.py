@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 
 import numpy as np
 
-from ..axes import three, unless
+from ..axes import columns_note, three, unless
 from ..errors import ExportError
 from .base import Library, Sparse, four_columns
 
@@ -44,7 +44,10 @@ class Spconv(Library):
         if type(thing).__name__ != "SparseConvTensor" or not self.owns(type(thing)):
             return None
         return Sparse(
-            thing.features, four_columns(thing.indices.cpu().numpy()), three(thing.spatial_shape, 1)
+            thing.features,
+            four_columns(thing.indices.cpu().numpy()),
+            three(thing.spatial_shape, 1),
+            len(thing.spatial_shape),
         )
 
     def check(self, net, feats):
@@ -142,6 +145,8 @@ class Spconv(Library):
             trace.refuse(result, f"dense(channels_first=False) {trace.said()}, which no layer does")
             return
         source = trace.value(tensor.features, f"dense() {trace.said()}")
+        if source.on == 0:
+            trace.network.takes(self.sparse(tensor))
         trace.bind(
             result,
             trace.network.add(
@@ -159,6 +164,15 @@ class Spconv(Library):
         source = trace.value(given.features, f"{type(module).__name__} {trace.said()}")
         coords = four_columns(given.indices.cpu().numpy())
         self.remember(source.on, coords)
+        if source.on == 0:
+            request = self.sparse(given)
+            trace.network.takes(request)
+            if self.sent is not None and not np.array_equal(coords, self.sent):
+                note = columns_note(request.axes)
+                raise ExportError(
+                    f"{type(module).__name__} {trace.said()}, which gets other coordinates than "
+                    f"coords=, which requests send{note and ': ' + note}"
+                )
         if not np.array_equal(coords, self.coords[source.on]):
             raise ExportError(
                 f"{type(module).__name__} {trace.said()}, which gets other coordinates than those "

@@ -68,7 +68,8 @@ class Trellis(Resample):
     def sparse(self, thing):
         if type(thing).__name__ != "SparseTensor" or not self.owns(type(thing)):
             return None
-        return Sparse(thing.feats, four_columns(thing.coords.detach().cpu().numpy()))
+        coords = thing.coords.detach().cpu().numpy()
+        return Sparse(thing.feats, four_columns(coords), axes=coords.shape[1] - 1)
 
     def methods(self, trace):
         """A tensor beside a sparse tensor: TRELLIS repeats it for each voxel of a sample."""

@@ -52,7 +52,7 @@ class WarpConvNet(Resample):
         if kind.__name__ != "Voxels" or kind.__module__.split(".")[0] != "warpconvnet":
             return None
         coords = thing.batch_indexed_coordinates.detach().cpu().numpy()
-        return Sparse(thing.feature_tensor, four_columns(coords))
+        return Sparse(thing.feature_tensor, four_columns(coords), axes=coords.shape[1] - 1)
 
     def cache(self, tensor, kind, factor):
         return tensor.spatial_cache.get(f"{kind}_{factor}")

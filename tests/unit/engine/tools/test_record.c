@@ -424,12 +424,12 @@ START_TEST(what_is_read_is_not_written_over)
 {
     static const char *const read[] = {"model/network.json",
                                        "model/1/weights.safetensors", "e.npz"};
-    char out[VX_TEST_PATH_BYTES + 32], example[VX_TEST_PATH_BYTES + 32],
-        model[VX_TEST_PATH_BYTES + 32];
+    char at[3][VX_TEST_PATH_BYTES + 32], out[VX_TEST_PATH_BYTES + 32];
     write_model(levels, 150);
-    const char *const words[] = {path_of("model", model),   "--example",
-                                 path_of("e.npz", example), "-o",
-                                 path_of(read[_i], out),    NULL};
+    const char *const words[] = {path_of("model", at[0]),    "--example",
+                                 path_of("e.npz", at[1]),    "-o",
+                                 path_of("link.npz", at[2]), NULL};
+    ck_assert(!symlink(path_of(read[_i], out), at[2]));
     const i64 before = size_of(out);
     ck_assert_int_eq(record(words), 1);
     ck_assert_int_eq(size_of(out), before);

@@ -273,6 +273,28 @@ START_TEST(test_longest_line)
 }
 END_TEST
 
+/* Several hosts may share one table by links. */
+START_TEST(test_table_behind_a_link)
+{
+    char folder[] = "/tmp/vx_tune_XXXXXX", path[64], link[64];
+    struct vx_why why = {""};
+    struct stat about;
+    struct vx_tune_table *table = table_of(HASH " 16 16 27 FP16 8 3 masked 1 5\n");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/a.tune", folder);
+    (void)snprintf(link, sizeof link, "%s/link.tune", folder);
+    ck_assert_ptr_null(vx_tune_table_write(table, path, &why).fault);
+    ck_assert_int_eq(truncate(path, 0), 0);
+    ck_assert_int_eq(symlink(path, link), 0);
+    ck_assert_ptr_null(vx_tune_table_write(table, link, &why).fault);
+    ck_assert(!lstat(link, &about) && S_ISLNK(about.st_mode));
+    ck_assert(!stat(path, &about) && about.st_size > 0);
+    ck_assert_int_eq(unlink(link) | unlink(path), 0);
+    ck_assert_msg(!rmdir(folder), "something is left in %s", folder);
+    vx_tune_table_close(&table);
+}
+END_TEST
+
 /* A temporary file that cannot be renamed is removed. */
 START_TEST(test_table_not_renamed)
 {
@@ -371,6 +393,7 @@ static Suite *tune_suite(void)
     tcase_add_test(table, test_table_full);
     tcase_add_test(table, test_table_nearly_full);
     tcase_add_test(table, test_longest_line);
+    tcase_add_test(table, test_table_behind_a_link);
     tcase_add_test(table, test_table_not_renamed);
     suite_add_tcase(suite, table);
     return suite;

@@ -6,9 +6,11 @@
 
 #include <check.h>
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct {
@@ -46,6 +48,26 @@ START_TEST(line_is_as_promised)
 }
 END_TEST
 
+/* A waiting program that made a pipe must not wait at one that no longer has a name. */
+START_TEST(a_pipe_gets_the_line)
+{
+    struct vx_config config;
+    struct stat about;
+    char line[512] = "";
+    vx_config_defaults(&config);
+    snprintf(config.ready_file, sizeof config.ready_file, "/tmp/test_ready_pipe.%d",
+             (int)getpid());
+    ck_assert_int_eq(mkfifo(config.ready_file, 0600), 0);
+    int reader = open(config.ready_file, O_RDONLY | O_NONBLOCK);
+    vx_ready_file_write(&config, 7001, 7002);
+    ck_assert_int_gt(read(reader, line, sizeof line - 1), 0);
+    close(reader);
+    ck_assert(!stat(config.ready_file, &about) && S_ISFIFO(about.st_mode));
+    unlink(config.ready_file);
+    ck_assert_ptr_nonnull(strstr(line, "http=127.0.0.1:7002 pid="));
+}
+END_TEST
+
 static const struct {
     const char *path, *said; /* NULL: it can be written */
 } places[] = {
@@ -57,6 +79,7 @@ static const struct {
                        "path in a directory that voxeld may write to"},
     {"/dev/null/ready",
      "ready_file: '/dev/null/ready' cannot be written: Not a directory"},
+    {"/dev/null", NULL}, /* written into, no file is made in /dev */
     {"/tmp", "ready_file: expected the path of a file, got the directory '/tmp'"},
 };
 
@@ -78,6 +101,7 @@ int main(void)
     Suite *suite = suite_create("ready_file");
     TCase *tests = tcase_create("ready_file");
     tcase_add_loop_test(tests, line_is_as_promised, 0, (int)VX_COUNT(cases));
+    tcase_add_test(tests, a_pipe_gets_the_line);
     tcase_add_loop_test(tests, a_place_that_cannot_be_written_is_said_at_start, 0,
                         (int)VX_COUNT(places));
     suite_add_tcase(suite, tests);

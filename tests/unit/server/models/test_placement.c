@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct vx_placement_devices devices = {4,
-                                                    {"cpu", "cuda:0", "cuda:1", "cpu"}};
+static const struct vx_placement_devices devices = {
+    .count = 4, .names = {"cpu", "cuda:0", "cuda:1", "cpu"}};
 
 static struct vx_placement placement;
 
