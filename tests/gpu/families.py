@@ -20,6 +20,7 @@ What is needed on PYTHONPATH: for run grpcio; for check and bench what spconv_wi
 safetensors."""
 import argparse
 import concurrent.futures
+import contextlib
 import pathlib
 import shlex
 import sys
@@ -34,6 +35,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "clients" / "python"), str(ROOT / "clients
 NETWORKS = {"minkunet34": "logits", "second": "spatial_features", "trellis2_decoder": None}
 STEP = 64          # a multiple of every stride: moved coordinates are the same work
 AT_ONCE = 8
+REGION_BYTES = 512 << 20   # of a client: its requests, and the outputs of one
 NMSE_MAX = 1e-4    # of FP16 results of some 60 layers: (60 * 2^-11)^2 / 12 per rounding, and room
 
 
@@ -92,18 +94,49 @@ def asked(client, folder, name, move):
     return answer, time.perf_counter() - begin
 
 
-def rate(address, folder, name, moves, threads):
-    """Requests a second of so many clients together, all on new coordinates."""
-    from voxeld import Client
+class Asker:
+    """A client whose tensors lie in memory that it shares with the server, if it `shares` any: then
+    a rate is the server's, and not that of copies of 100 MB in Python."""
 
-    def one(move):
-        with Client(address) as client:
-            return asked(client, folder, name, move)[0].parameters["batch_size"]
+    def __init__(self, stack, address, folder, name, shares):
+        from voxeld import Client
+        self.folder, self.name, self.outputs = folder, name, {}
+        self.client = stack.enter_context(Client(address))
+        self.region = stack.enter_context(self.client.region(REGION_BYTES)) if shares else None
 
-    begin = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        sizes = list(pool.map(one, moves))
-    return len(sizes) / (time.perf_counter() - begin), max(sizes)
+    def make(self, moves):
+        """The requests, and where their outputs go; and asks once, as a server locks the pages of a
+        region when it is first used.  All of it before the clock starts."""
+        self.requests = [request_of(self.folder, self.name, move) for move in (0, *moves)]
+        if self.region:
+            self.requests = [tuple(self.region.put(array) for array in request)
+                             for request in self.requests]
+            with np.load(self.folder / f"{self.name}.answer.npz") as file:
+                self.outputs = {key: self.region.array(file[key].shape, file[key].dtype)
+                                for key in file}
+        self.ask(self.requests.pop(0))
+        return self
+
+    def ask(self, request):
+        options = {"outputs_in": self.outputs} if self.outputs else {}
+        answer = self.client.infer(self.name, *request, timing=True, **options)
+        return answer.parameters["batch_size"]
+
+    def run(self):
+        """The largest batch of its requests, one after the other."""
+        return max(map(self.ask, self.requests))
+
+
+def rate(address, arguments, name, moves, clients):
+    """Requests a second of so many clients together, all on new coordinates; the largest batch."""
+    moves = list(moves)
+    with contextlib.ExitStack() as stack:
+        askers = [Asker(stack, address, arguments.folder, name, arguments.shared)
+                  .make(moves[i::clients]) for i in range(min(clients, len(moves)))]
+        with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+            begin = time.perf_counter()
+            sizes = list(pool.map(Asker.run, askers))
+            return len(moves) / (time.perf_counter() - begin), max(sizes)
 
 
 def run(arguments):
@@ -125,8 +158,8 @@ def run(arguments):
                   f"{shown['compute_ns']:8.3f} together {both:8.3f} ms; in the server "
                   f"{shown['total_ns']:8.3f}, seen {seen:8.3f} ms; "
                   f"voxels of all sets {times[0][0].parameters['set_voxels']}", flush=True)
-            one, _ = rate(address, folder, name, range(half + 1, half + 1 + half // 2), 1)
-            many, largest = rate(address, folder, name,
+            one, _ = rate(address, arguments, name, range(half + 1, half + 1 + half // 2), 1)
+            many, largest = rate(address, arguments, name,
                                  range(half + 1 + half // 2, arguments.moves), AT_ONCE)
             print(f"{name:18} one at a time {one:.1f} a second, {AT_ONCE} at once {many:.1f}: "
                   f"{many / one:.2f} x (largest batch {largest})", flush=True)
@@ -200,6 +233,8 @@ def main():
     parser.add_argument("--bin", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--shared", action="store_true",
+                        help="run: rates through shared memory; needs --flags '--client-shm local'")
     parser.add_argument("--flags", type=shlex.split, default=[],
                         help="more flags of voxeld serve, in one word")
     arguments = parser.parse_args()

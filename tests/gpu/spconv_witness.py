@@ -270,6 +270,10 @@ def compare(arguments, model, steps, cloud, precision, algo):
         at, ours = load_answer(arguments.folder / "answers" / model / f"{step.name}.npz",
                                step.name, cloud)
         their_at, numbers = theirs.step(index)
+        if step.kind == "gavg" and numbers.ndim == 1:   # 2.3.8 takes the mean of the channels, too
+            continue
+        if (at is None) != (their_at is None):
+            return np.inf, step.name, rows, f"rows {ours.shape}, spconv's {numbers.shape}"
         if at is not None and not np.array_equal(at, their_at):
             return np.inf, step.name, rows, differing_sets(at, their_at)
         if ours.shape != numbers.shape:
