@@ -61,8 +61,8 @@ struct vx_gpu_choices {
     bool streams;                   /* some convolutions may (conv.h) */
     bool neighbours[VX_LAYERS_MAX]; /* by map: its orders have neighbours (order.h) */
     i64 voxels_max;
-    /* From so many rows of set 0 on, maps are made beside what needs none (vx_gpu_places.beside):
-     * with fewer, a launch more costs more than it wins. */
+    /* From so many rows of set 0 on, maps are made beside what needs none (vx_gpu_places.beside);
+     * with fewer, scratch memory and tensors are the same memory. */
     i64 beside_rows;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
@@ -114,7 +114,7 @@ struct vx_gpu_places {
     struct vx_gpu_sorted sorted[VX_LAYERS_MAX];
     i32 sorted_of[VX_LAYERS_MAX]; /* by launch: index in sorted; -1 = brick order */
     /* Maps are made while features are copied, and coordinates compared while layers run
-     * (round_parts.h): tensors do not share the memory that this needs. */
+     * (round_work.h): tensors do not share the memory that this needs. */
     bool beside;
     size_t shared, coords[VX_BATCH_ITEMS_MAX], scratch;
     size_t order_scratch; /* for sorting */

@@ -49,7 +49,7 @@ struct vx_gpu_lane {
     u32 bit; /* this lane in vx_gpu_geometry.writers; set before open */
     struct vx_gpu *gpu;
     struct vx_gpu_queue queue;
-    /* Streams beside it, and how far each of them has come (round_parts.h). */
+    /* Streams beside it, and how far each of them has come (round_work.h). */
     struct vx_gpu_stream *beside[VX_GPU_BESIDE_STREAMS];
     struct vx_gpu_event *come[VX_GPU_BESIDE_STREAMS];
     struct vx_gpu_event *made; /* all geometry of the round is there */

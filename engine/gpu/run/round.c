@@ -7,7 +7,7 @@
 #include "engine/gpu/run/round_dense.h"
 #include "engine/gpu/run/round_fills.h"
 #include "engine/gpu/run/round_geometry.h"
-#include "engine/gpu/run/round_parts.h"
+#include "engine/gpu/run/round_work.h"
 #include "engine/gpu/run/round_stages.h"
 #include "engine/plan/dense.h"
 

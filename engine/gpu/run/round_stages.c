@@ -3,7 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/model/model_parts.h"
-#include "engine/gpu/run/round_parts.h"
+#include "engine/gpu/run/round_work.h"
 #include "kernels/26_set_occupancy.h"
 
 #include <string.h>

@@ -339,6 +339,18 @@ END_TEST
 static struct vx_rpc_record *taken[2048];
 static i32 taken_count;
 
+/* Else the first queue's thread would find no record for its calls. */
+static bool is_armed(struct rpc_server *server)
+{
+    struct vx_rpc *rpc = rpc_server_rpc(server);
+    i32 missing = 0;
+    pthread_mutex_lock(&rpc->lock);
+    for (i32 method = 0; method <= VX_METHODS_COUNT; method++)
+        missing += vx_rpc_queue_missing(&rpc->queues[0], method);
+    pthread_mutex_unlock(&rpc->lock);
+    return missing == 0;
+}
+
 static void do_starve(struct rpc_server *server)
 {
     struct vx_rpc *rpc = rpc_server_rpc(server);
@@ -370,6 +382,7 @@ START_TEST(starved_pool_serves_on)
     struct rpc_server *server =
         rpc_server_open(&(struct rpc_server_options){.calls_max = 4});
     grpc_channel *channel = rpc_channel_open(server);
+    VX_WAIT_UNTIL(is_armed(server));
     rpc_server_do(server, do_starve);
     ck_assert_int_gt(taken_count, 4);
     struct rpc_result result;

@@ -1,4 +1,4 @@
-/* round_parts - the geometry and the layers of a round, on the lane's streams.
+/* round_work - the geometry and the layers of a round, on the lane's streams.
  *
  * In a small round, or one with stages, maps are made first, then features are copied, then
  * layers run: all on the lane's main stream.  In a large one (vx_gpu_places.beside) what no
@@ -21,8 +21,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VX_ENGINE_GPU_ROUND_PARTS_H
-#define VX_ENGINE_GPU_ROUND_PARTS_H
+#ifndef VX_ENGINE_GPU_ROUND_WORK_H
+#define VX_ENGINE_GPU_ROUND_WORK_H
 
 #include "engine/gpu/run/round.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/gpu/run/round_parts.h"
+#include "engine/gpu/run/round_work.h"
 
 #include "engine/base/process/check.h"
 #include "engine/gpu/run/round_making.h"
@@ -55,12 +55,12 @@ static vx_status beside_begin(struct work *work)
     return VX_OK;
 }
 
-/* The main stream goes on behind the maps, and so does the first one beside, which is behind
- * its own. */
+/* The main stream goes on behind the maps, if any are made, and so does the first one beside,
+ * which is behind its own. */
 static vx_status maps_await(const struct work *work)
 {
     const struct vx_gpu_lane *lane = work->lane;
-    for (i32 i = 0; work->begun && i < VX_GPU_BESIDE_STREAMS; i++) {
+    for (i32 i = 0; work->making.makes && i < VX_GPU_BESIDE_STREAMS; i++) {
         VX_TRY(vx_gpu_event_record(lane->gpu, lane->come[i], lane->beside[i], work->why));
         VX_TRY(
             vx_gpu_stream_after(lane->gpu, lane->queue.stream, lane->come[i], work->why));
