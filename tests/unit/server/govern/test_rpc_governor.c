@@ -43,6 +43,7 @@ START_TEST(room_is_less_beside_connections_and_calls)
         rig_call(1, (u32)(2 * i + 1));
         rig_read_all(1);
         vx_rpc_govern_arrived(rig_place(1));
+        vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_AWAITED, 1);
     }
     if (others && streams > 1) { /* one call that the server has ended */
         vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -1);
@@ -431,6 +432,21 @@ static void *leave_free(void)
     return last;
 }
 
+/* What a connection was kept with is free when it has ended. */
+START_TEST(memory_is_given_back_after_connections)
+{
+    struct vx_rpc_memory memory = {0};
+    i64 now_ns = 100 * VX_NS_PER_S;
+    rig_open(0);
+    for (i32 i = 0; i < 600; i++) rig_connect();
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
+    for (i32 i = 0; i < 600; i++) rig_end(i);
+    now_ns += LOOK_NS;
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), now_ns + LOOK_NS);
+    rig_close();
+}
+END_TEST
+
 START_TEST(memory_is_given_back_while_much_comes)
 {
     struct vx_rpc_memory memory = {0};
@@ -485,6 +501,7 @@ int main(void)
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, an_ended_connection_is_known_as_such);
     tcase_add_test(tests, memory_is_given_back_while_much_comes);
+    tcase_add_test(tests, memory_is_given_back_after_connections);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
