@@ -162,10 +162,25 @@ static void ring(struct vx_rpc_governor *governor)
 
 /* ------- a read ------- */
 
+static void count_fresh(const struct vx_rpc_govern *govern, i32 more)
+{
+    govern->governor->fresh += more;
+    govern->governor->fresh_of[govern->origin] += more;
+}
+
+/* It has begun a call, or goes. */
+static void fresh_end(struct vx_rpc_govern *govern)
+{
+    if (govern->fresh) count_fresh(govern, -1);
+    govern->fresh = false;
+}
+
+/* From now on it takes no place of newcomers: gRPC may need a while until it has ended. */
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why)
 {
     if (govern->cut) return;
     govern->cut = why;
+    fresh_end(govern);
     syscall(SYS_shutdown, govern->place.descriptor, SHUT_RDWR); /* without a farewell */
 }
 
@@ -210,12 +225,6 @@ static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter 
     beyond_pass(govern, before->finished);
 }
 
-static void count_fresh(const struct vx_rpc_govern *govern, i32 more)
-{
-    govern->governor->fresh += more;
-    govern->governor->fresh_of[govern->origin] += more;
-}
-
 /* Accounts for what a read brought. */
 static void account_read(struct vx_rpc_govern *govern, const struct msghdr *message,
                          size_t got)
@@ -229,7 +238,7 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     governor->calls += meter->calls - before.calls;
     vx_rpc_govern_unseen(govern, (i64)(meter->calls - before.calls));
     govern->spent += meter->calls - before.calls + meter->work - before.work;
-    if (meter->calls && !before.calls) count_fresh(govern, -1);
+    if (meter->calls) fresh_end(govern);
     if (meter->calls != before.calls || meter->finished != before.finished)
         govern->asked_ns = vx_clock_ns();
     if (!before.unfinished || meter->finished != before.finished)
@@ -411,6 +420,7 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
                                      .streams = streams,
                                      .place = place,
                                      .origin = origin,
+                                     .fresh = true,
                                      .next = governor->live,
                                      .epoll = -1};
     vx_h2_meter_init(&govern->meter, streams, VX_H2_STREAMS_MAX,
@@ -466,7 +476,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     /* Count again: gRPC frees them now, at the latest. */
     governor->bytes += govern->meter.bytes;
     governor->calls += (u64)govern->meter.streams_count;
-    if (!govern->meter.calls) count_fresh(govern, -1);
+    fresh_end(govern);
     if (governor->owner == govern) governor->owner = NULL;
     if (governor->beyond == govern) governor->beyond = NULL;
     ring(governor);

@@ -117,6 +117,7 @@ struct vx_rpc_govern {
     enum vx_rpc_wait waits;
     i64 begun_ns;
     u16 origin;                        /* struct vx_peer */
+    bool fresh;                        /* has begun no call, and is not closed */
     i64 unfinished_since_ns;           /* since when none of its messages has ended */
     u64 bytes_seen, spent, spent_seen; /* at the last check */
     u64 calls_seen, finished_seen;

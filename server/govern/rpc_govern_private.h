@@ -65,7 +65,7 @@ struct vx_rpc_governor {
     i32 leaving;                   /* connections that have a leaving_ns */
     u64 answers;                   /* bytes of answers in the heap, of all */
     struct vx_rpc_govern *oldest;  /* the end of `live` */
-    i32 fresh;                     /* connections that have begun no call */
+    i32 fresh;                     /* connections of which that is true */
     i32 fresh_of[VX_PEER_ORIGINS]; /* those of them of each origin */
     i32 streams_of[VX_PEER_ORIGINS]; /* open streams of each origin */
 };

@@ -355,27 +355,40 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     return next_ns;
 }
 
-/* The claim of a connection without a call to its place.  A client that waits for us, whose
- * bytes are unread, has more than one that has only completed the preface. */
-static i32 claim_of(const struct vx_rpc_govern *govern)
+/* The claim of a connection without a call to its place. */
+enum claim {
+    CLAIM_NONE, /* its preface is not whole */
+    CLAIM_PREFACE,
+    CLAIM_WAITED, /* its client waits for us, and it is older than FRESH_NS */
+    CLAIM_UNHEARD /* its client waits for us */
+};
+
+static enum claim claim_of(const struct vx_rpc_govern *govern, i64 now_ns)
 {
-    if (has_spoken(govern)) return 2;
-    return govern->meter.preface_left ? 0 : 1;
+    if (has_spoken(govern))
+        return now_ns - govern->begun_ns > FRESH_NS ? CLAIM_WAITED : CLAIM_UNHEARD;
+    return govern->meter.preface_left ? CLAIM_NONE : CLAIM_PREFACE;
 }
 
 /* An origin that opens many connections loses its own: a client elsewhere keeps the time
- * that its network takes.  Of one origin, the connection with the least claim is closed. */
+ * that its network takes.  Of one origin, the connection with the least claim is closed.  What
+ * we have not heard is not judged: gRPC reads it soon, and then it begins a call, or is
+ * closed for what it sent, or has a smaller claim.  Of a crowd that was closed unheard,
+ * newcomers from its address were a part. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *going = NULL;
-    i32 most = governor->connections_max / FRESH_PART, looks = 0, least = 0, from = 0;
+    enum claim least = CLAIM_NONE;
+    i32 most = governor->connections_max / FRESH_PART, looks = 0, from = 0;
     if (most < FRESH_MIN) most = FRESH_MIN;
     if (governor->fresh <= most) return;
     i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
     for (struct vx_rpc_govern *one = governor->oldest; one; one = one->previous) {
-        if (one->meter.calls || one->cut) continue;
+        if (!one->fresh) continue;
         if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
-        i32 count = governor->fresh_of[one->origin], claim = claim_of(one);
+        i32 count = governor->fresh_of[one->origin];
+        enum claim claim = claim_of(one, now_ns);
+        if (claim == CLAIM_UNHEARD) continue;
         if (going && (count < from || (count == from && claim >= least))) continue;
         going = one;
         from = count;

@@ -199,19 +199,22 @@ END_TEST
 
 /* With 1024 places, of 513 connections that have begun no call one is closed at once:
  * the oldest that has sent nothing, else the oldest that has only sent its preface,
- * else the oldest whose bytes are unread. */
+ * else the oldest whose bytes are unread, if it has waited for 2 s. */
 START_TEST(of_fresh_connections_the_least_goes)
 {
     static const struct {
         enum what first[4], others;
-        i32 going;
+        i32 going; /* -1: none */
+        bool waited;
     } cases[] = {
-        {{SILENT, SILENT, SILENT, SILENT}, SILENT, 0},
-        {{CALLED, SPOKEN, GREETED, SILENT}, SILENT, 3},
-        {{SPOKEN, CALLED, GREETED, GREETED}, GREETED, 2},
-        {{GREETED, SPOKEN, SPOKEN, SILENT}, SPOKEN, 3},
-        {{CALLED, SPOKEN, SPOKEN, SPOKEN}, SPOKEN, 1},
-        {{CALLED, CALLED, CALLED, GREETED}, SPOKEN, 3},
+        {{SILENT, SILENT, SILENT, SILENT}, SILENT, 0, false},
+        {{CALLED, SPOKEN, GREETED, SILENT}, SILENT, 3, false},
+        {{SPOKEN, CALLED, GREETED, GREETED}, GREETED, 2, false},
+        {{GREETED, SPOKEN, SPOKEN, SILENT}, SPOKEN, 3, false},
+        {{CALLED, SPOKEN, SPOKEN, SPOKEN}, SPOKEN, -1, false},
+        {{CALLED, SPOKEN, SPOKEN, SPOKEN}, SPOKEN, 1, true},
+        {{CALLED, SPOKEN, GREETED, SPOKEN}, SPOKEN, 2, true},
+        {{CALLED, CALLED, CALLED, GREETED}, SPOKEN, 3, false},
     };
     rig_open(0);
     i32 fresh = 0;
@@ -226,6 +229,8 @@ START_TEST(of_fresh_connections_the_least_goes)
     for (i32 i = 0; i < rig_count; i++)
         ck_assert_msg(!rig_is_closed(i), "%d went early", i);
     i32 before = rig_count;
+    for (i32 i = 0; cases[_i].waited && i < before; i++)
+        vx_rpc_governor_row(rig_governor, i)->begun_ns -= 3 * VX_NS_PER_S;
     rig_connect();
     for (i32 i = 0; i < before; i++)
         ck_assert_msg(rig_is_closed(i) == (i == cases[_i].going),
@@ -238,7 +243,7 @@ END_TEST
  * have sent nothing since the preface. */
 START_TEST(of_fresh_connections_the_crowd_goes)
 {
-    enum { FIRST, SECOND, CROWD, OTHER };
+    enum { FIRST, SECOND, CROWD, OTHER, NEW };
     static const u16 origins[] = {FIRST, SECOND, SECOND, CROWD, OTHER};
     rig_open(0);
     for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 2; i++) {
@@ -246,7 +251,7 @@ START_TEST(of_fresh_connections_the_crowd_goes)
         make(i, i == 3 ? SPOKEN : GREETED);
     }
     for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 4; i++) {
-        rig_connect_from(OTHER);
+        rig_connect_from((u16)(NEW + i));
         make(rig_count - 1, GREETED);
     }
     for (i32 i = 0; i < 5; i++)
@@ -254,6 +259,28 @@ START_TEST(of_fresh_connections_the_crowd_goes)
     i32 closed = 0;
     for (i32 i = 5; i < RIG_CONNECTIONS_MAX / 2; i++) closed += rig_is_closed(i);
     ck_assert_int_eq(closed, RIG_CONNECTIONS_MAX / 4);
+    rig_close();
+}
+END_TEST
+
+/* What was closed takes no place of others, though gRPC has not ended it yet: of 512
+ * connections one after the other is closed, and as many come. */
+START_TEST(of_fresh_connections_the_closed_count_no_more)
+{
+    rig_open(0);
+    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 2; i++) {
+        rig_connect();
+        make(i, GREETED);
+    }
+    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 4; i++) {
+        ck_assert_int_eq(write(rig_theirs[i], "no frame of HTTP/2", 18), 18);
+        rig_read_all(i);
+        ck_assert(rig_is_closed(i));
+        rig_connect();
+        make(rig_count - 1, GREETED);
+    }
+    for (i32 i = RIG_CONNECTIONS_MAX / 4; i < rig_count; i++)
+        ck_assert_msg(!rig_is_closed(i), "connection %d of %d", i, rig_count);
     rig_close();
 }
 END_TEST
@@ -451,8 +478,9 @@ int main(void)
     tcase_add_test(tests, ended_calls_keep_no_place);
     tcase_add_test(tests, calls_that_wait_for_their_client_keep_no_place);
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
-    tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 6);
+    tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 8);
     tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
+    tcase_add_test(tests, of_fresh_connections_the_closed_count_no_more);
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, an_ended_connection_is_known_as_such);
