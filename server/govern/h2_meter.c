@@ -72,7 +72,10 @@ static void message_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
     if (!stream->got) return;
     meter->came -= stream->got;
     meter->held -= stream->held;
-    if (stream->have == VX_H2_PREFIX_BYTES) meter->announced -= stream->length;
+    if (stream->have == VX_H2_PREFIX_BYTES) {
+        meter->announced -= stream->length;
+        meter->large -= stream->length >= VX_H2_MESSAGE_LONG;
+    }
     meter->unfinished--;
     stream->got = stream->length = stream->left = 0;
     stream->held = stream->buffer = stream->here = stream->weight = 0;
@@ -147,6 +150,7 @@ static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, 
     if (stream->have < VX_H2_PREFIX_BYTES) return;
     stream->left = stream->length;
     meter->announced += stream->length;
+    meter->large += stream->length >= VX_H2_MESSAGE_LONG;
     if (stream->length > meter->message_bytes_max + VX_H2_MESSAGE_EXCESS)
         meter->fault = VX_H2_MESSAGE_LARGE;
     if (!stream->left) message_finish(meter, stream);

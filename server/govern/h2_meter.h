@@ -59,6 +59,8 @@
 /* gRPC checks a message's length when all of it is there.  So one that is too large by no
  * more than this gets its status, and a larger one ends its connection. */
 #define VX_H2_MESSAGE_EXCESS (64 << 20)
+/* From this length on a message is large: only an inference's may be. */
+#define VX_H2_MESSAGE_LONG (1 << 20)
 /* A piece of a message in a frame with less than this left counts as all of its buffer; a
  * larger one as half of it at least, since others may lie beside it. */
 #define VX_H2_PIECE_SMALL (4 << 10)
@@ -104,6 +106,7 @@ struct vx_h2_meter {
     i64 held;       /* bytes of gRPC's buffers that they keep */
     i64 announced;  /* bytes that these messages will have */
     i32 unfinished; /* unfinished messages */
+    i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
     i32 silent;     /* open streams that have sent no byte of a message */
     i32 silent_heavy; /* what their headers are when decoded, in VX_H2_HEAVY_BYTES */
     /* Whole messages that are not the first of their stream and that gRPC has not given us:

@@ -17,6 +17,8 @@
  *            answer gives it back.
  *   waste    what small messages of its streams keep of gRPC's read buffers while they wait
  *            behind earlier ones.  Given back as the messages are taken.
+ *   asked    large messages: as many as inferences and streams of it have arrived.  Other
+ *            methods take none, but gRPC takes in any message before it says so.
  *   bytes    of unfinished messages, of all connections together.  The room for them is
  *            receive_bytes_max less what connections and calls weigh.  When it is full,
  *            one message lies beyond it until it is whole, so that one ends: the one with
@@ -76,6 +78,7 @@ enum vx_rpc_wait {
     VX_RPC_WAIT_REST,
     VX_RPC_WAIT_HIDDEN,
     VX_RPC_WAIT_TAKEN,
+    VX_RPC_WAIT_ASKED,
     VX_RPC_WAIT_BYTES
 };
 
@@ -138,6 +141,7 @@ struct vx_rpc_govern {
     i32 still, unread, flood; /* checks in a row */
     i32 untaken;              /* those in which it waited for messages to be taken */
     i32 waiting_seen;         /* messages that waited at the last check */
+    i32 unasked;              /* those in which it waited for a large message's call */
     i32 mute;                 /* those in which calls of it awaited their message */
     i32 broken;     /* those in which it was within a header block, or the preface */
     i32 passes;     /* turns as the owner in which it brought nothing */

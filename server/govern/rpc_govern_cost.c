@@ -208,6 +208,14 @@ static i64 calls_coming(const struct vx_rpc_governor *governor)
     return governor->unseen - governor->settled;
 }
 
+/* Whether a large message of it is no inference's, or of one that has not arrived yet.  A
+ * call without a token brought 500 MB for ServerLive before it was refused. */
+static bool is_unasked(const struct vx_rpc_govern *govern)
+{
+    return govern->meter.large >
+           govern->shares[VX_RPC_SHARE_AWAITED] + govern->shares[VX_RPC_SHARE_STREAMS];
+}
+
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
 {
     bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
@@ -221,6 +229,7 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
     if (vx_rpc_govern_hides(govern)) return VX_RPC_WAIT_HIDDEN;
     if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;
     if (wastes(govern)) return VX_RPC_WAIT_TAKEN;
+    if (is_unasked(govern)) return VX_RPC_WAIT_ASKED;
     if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
     return VX_RPC_WAIT_NONE;
 }
@@ -260,7 +269,8 @@ void vx_rpc_govern_wake_if_may(struct vx_rpc_govern *govern)
 {
     enum vx_rpc_wait waits = govern->waits;
     bool may = waits == VX_RPC_WAIT_CALLS || waits == VX_RPC_WAIT_WORK ||
-               waits == VX_RPC_WAIT_HIDDEN || waits == VX_RPC_WAIT_TAKEN;
+               waits == VX_RPC_WAIT_HIDDEN || waits == VX_RPC_WAIT_TAKEN ||
+               waits == VX_RPC_WAIT_ASKED;
     if (may && !vx_rpc_govern_must_wait(govern)) vx_rpc_govern_wake(govern);
 }
 

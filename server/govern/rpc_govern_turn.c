@@ -45,6 +45,9 @@
 /* A connection is closed after so many checks in which it waits for messages to be taken,
  * and none is: its client reads no answer. */
 #define UNTAKEN_LOOKS 8
+/* A connection is closed after so many checks in which it waits for the call of a large
+ * message to arrive: no call of it takes one. */
+#define UNASKED_LOOKS 10
 /* A connection is closed after so many checks in which several calls of it await their
  * message and none gets one. */
 #define MUTE_LOOKS 10
@@ -327,10 +330,12 @@ static void look_at_rest(struct vx_rpc_govern *govern)
     bool broken = govern->meter.preface_left || govern->meter.block_open;
     govern->untaken = is_untaken(govern) ? govern->untaken + 1 : 0;
     govern->waiting_seen = govern->meter.waiting;
+    govern->unasked = govern->waits == VX_RPC_WAIT_ASKED ? govern->unasked + 1 : 0;
     bool mute = (!waits || govern->vain_turns) && vx_rpc_govern_is_mute(govern);
     govern->mute = mute ? govern->mute + 1 : 0;
     govern->broken = broken && !waits ? govern->broken + 1 : 0;
     if (govern->untaken >= UNTAKEN_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    if (govern->unasked >= UNASKED_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_LARGE);
     if (govern->mute >= MUTE_LOOKS || govern->broken >= BROKEN_LOOKS)
         vx_rpc_govern_close(govern, VX_RPC_CUT_LATE);
 }

@@ -79,6 +79,32 @@ def questions_unread(swarm, target):
     swarm.add(40, target.grpc, unread(16000))
 
 
+def large(path, length, part):
+    """A message of which only a part is sent; then another one is begun beside it."""
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        block = h2.call_block(path)
+        yield h2.opening() + h2.headers(1, block) + h2.headers(3, block)
+        unsent = {1: h2.message(b"z" * part, length)}
+        while unsent:
+            yield windows.take(unsent) or None
+        for turn in range(200):
+            yield h2.data(3, h2.message(b"y", 1 << 20)) if not turn else h2.data(3, b"y" * 300)
+            yield 0.1
+    return script
+
+
+@attack("4 small calls with messages of 500 MB", over=True, seconds=7)
+def questions_endless(swarm, target):
+    swarm.add(4, target.grpc, large(h2.SERVICE + "ServerLive", 500 << 20, 200 << 20))
+
+
+@attack("8 connections that bring 36 MB of a message of 60, and begin another one", seconds=6)
+def messages_begun(swarm, target):
+    swarm.add(8, target.grpc, large(h2.INFER, 60 << 20, 36 << 20))
+
+
 @attack("the same questions of 900 KB", seconds=4)
 def questions_large(swarm, target):
     swarm.add(40, target.grpc, unread(900000))

@@ -123,6 +123,7 @@ i64 rig_fill_with_half(i32 i)
 {
     rig_greet(i);
     rig_call(i, 1);
+    vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_AWAITED, 1);
     ck_assert(raw_message(rig_theirs[i], 1, 32 << 20, 1000));
     for (rig_read_all(i); !rig_unread(i); rig_read_all(i))
         ck_assert(raw_rest(rig_theirs[i], 1, 16384));

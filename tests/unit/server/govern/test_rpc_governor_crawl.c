@@ -34,6 +34,7 @@ static void crawl_begin(void)
         rig_connect();
         rig_greet(i);
         rig_call(i, 1);
+        vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_AWAITED, 1);
         ck_assert(raw_message(rig_theirs[i], 1, 32 << 20, CRAWL_BYTES));
     }
 }
@@ -93,6 +94,7 @@ START_TEST(who_crawls_does_not_keep_the_place_beyond_the_room)
     const struct vx_h2_meter *meter = &vx_rpc_governor_row(rig_governor, fast)->meter;
     rig_greet(fast);
     rig_call(fast, 1);
+    vx_rpc_govern_share(rig_place(fast), VX_RPC_SHARE_AWAITED, 1);
     i64 left = 31 << 20;
     ck_assert(raw_message(rig_theirs[fast], 1, (u32)left, 1000));
     left -= 1000 - 5;
