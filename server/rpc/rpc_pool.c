@@ -13,7 +13,7 @@ static vx_status pool_build_records(struct vx_rpc *rpc)
     for (i32 i = 0; i <= VX_METHODS_COUNT; i++) armed += vx_rpc_armed(i);
     armed *= rpc->options.threads;
     i32 records = rpc->options.calls_max + VX_RPC_SMALL_RESERVED + armed +
-                  VX_RPC_REFUSALS_MAX + rpc->options.streams_max;
+                  VX_RPC_REFUSALS_MAX + 2 * rpc->options.streams_max;
     rpc->records = vx_alloc_zero((size_t)records * sizeof *rpc->records);
     VX_ENSURE(rpc->records, RESOURCE_EXHAUSTED, "no memory for the calls");
     rpc->records_count = records;
@@ -156,23 +156,42 @@ bool vx_rpc_record_hold(struct vx_rpc_record *record)
     return false;
 }
 
-/* Under the lock.  A stream waits where a call would be refused.  So a stream that has a
- * request in progress gets one more only while less than half of calls_max are in
- * flight. */
-static bool child_may(const struct vx_rpc_record *parent)
+/* Under the lock.  A stream without a request in progress has a place for one whatever is in
+ * flight.  One more it gets only while less than half of calls_max are. */
+static bool spare_may(const struct vx_rpc_record *parent)
 {
     const struct vx_rpc *rpc = parent->rpc;
-    i32 most = rpc->options.calls_max;
-    if (parent->stream.count) most /= 2;
-    return rpc->free && rpc->in_flight < most;
+    bool few = rpc->in_flight < rpc->options.calls_max / 2;
+    return rpc->free && (!parent->stream.count || few);
 }
 
-/* Under the lock. */
-static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
+/* The message is asked for when this is sure: a whole message that waited for it here was in
+ * no sum, 16 MB on each of 60 streams. */
+bool vx_rpc_spare_take(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    if (parent->waiting) return false;
+    if (parent->stream.spare) return true;
+    if (spare_may(parent)) {
+        parent->stream.spare = pool_take(rpc);
+        return true;
+    }
+    vx_rpc_record_ref(parent);
+    parent->waiting = true;
+    parent->next = NULL;
+    *rpc->lean_last = parent;
+    rpc->lean_last = &parent->next;
+    return false;
+}
+
+struct vx_rpc_record *vx_rpc_child_make(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
     struct vx_rpc_stream *stream = &parent->stream;
-    struct vx_rpc_record *child = pool_take(rpc);
+    pthread_mutex_lock(&rpc->lock);
+    struct vx_rpc_record *child = stream->spare;
+    VX_ASSERT(child);
+    stream->spare = NULL;
     child->answered = false;
     child->parent = parent;
     child->descriptor = parent->descriptor; /* counted for the parent's connection */
@@ -185,37 +204,37 @@ static struct vx_rpc_record *child_make(struct vx_rpc_record *parent)
     *stream->last = child;
     stream->last = &child->next;
     stream->count++;
-    return child;
-}
-
-struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent)
-{
-    struct vx_rpc *rpc = parent->rpc;
-    pthread_mutex_lock(&rpc->lock);
-    struct vx_rpc_record *child = child_may(parent) ? child_make(parent) : NULL;
-    if (!child) {
-        parent->waiting = true;
-        parent->next = NULL;
-        *rpc->lean_last = parent;
-        rpc->lean_last = &parent->next;
-    }
     pthread_mutex_unlock(&rpc->lock);
     return child;
 }
 
-/* Under the lock: gives a child to the stream that has waited longest among those that
- * may have one. */
-static struct vx_rpc_record *child_grant(struct vx_rpc *rpc, struct vx_rpc_record **child)
+/* Under the lock: gives a record to the stream that has waited longest among those that may
+ * have one; NULL when there is none. */
+static struct vx_rpc_record *spare_grant(struct vx_rpc *rpc)
 {
     struct vx_rpc_record **at = &rpc->lean_first;
-    while (*at && !child_may(*at)) at = &(*at)->next;
+    while (*at && !spare_may(*at)) at = &(*at)->next;
     struct vx_rpc_record *parent = *at;
     if (!parent) return NULL;
     *at = parent->next;
     if (rpc->lean_last == &parent->next) rpc->lean_last = at;
     parent->waiting = false;
-    *child = child_make(parent);
+    parent->stream.spare = pool_take(rpc);
     return parent;
+}
+
+/* All that may: a stream that is woken may have no message, and nothing else wakes the next
+ * one.  Its reference keeps rpc until the next one is here. */
+static void streams_wake(struct vx_rpc_record *lean)
+{
+    while (lean) {
+        struct vx_rpc *rpc = lean->rpc;
+        pthread_mutex_lock(&rpc->lock);
+        struct vx_rpc_record *next = spare_grant(rpc);
+        pthread_mutex_unlock(&rpc->lock);
+        vx_rpc_stream_wake(lean);
+        lean = next;
+    }
 }
 
 void vx_rpc_record_unref(struct vx_rpc_record *record)
@@ -225,14 +244,14 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     if (before > 1) return;
     struct vx_rpc *rpc = record->rpc;
     record_clear(record);
-    struct vx_rpc_record *of = record->parent, *lean, *child = NULL;
-    record->parent = NULL;
+    struct vx_rpc_record *of = record->parent, *lean, *paid[2] = {NULL};
     atomic_store_explicit(&record->owner, VX_RPC_POOL, memory_order_relaxed);
-    i32 queue, method;
+    i32 queues[2], methods[2];
     pthread_mutex_lock(&rpc->lock);
     bool tell = record->counted && rpc->arming_over && rpc->options.on_ended;
     vx_rpc_await_end(record);
     vx_rpc_call_count(record, false);
+    record->parent = NULL;
     vx_rpc_refused_count(record, false);
     if (record->arrived)
         vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_ARRIVED, -1);
@@ -245,19 +264,21 @@ void vx_rpc_record_unref(struct vx_rpc_record *record)
     vx_rpc_govern_answer_give(vx_rpc_place_of(record), record->answer_bytes);
     record->answer_bytes = 0;
     vx_rpc_stream_uncount(record);
+    if (record->stream.spare) pool_give(rpc, record->stream.spare);
     record->stream = (struct vx_rpc_stream){0};
     pool_give(rpc, record);
     if (!of) rpc->queues[record->queue].records--;
-    struct vx_rpc_record *paid = NULL;
-    if (pool_pay(rpc, &queue, &method)) paid = pool_take_for(rpc, queue, method);
-    lean = child_grant(rpc, &child);
+    for (i32 i = 0; i < 2 && rpc->free && pool_pay(rpc, &queues[i], &methods[i]); i++)
+        paid[i] = pool_take_for(rpc, queues[i], methods[i]);
+    lean = spare_grant(rpc);
     /* Both under the lock: once vx_rpc_close gets the lock, it destroys the condition
      * variable, and the receiver of on_ended is destroyed after that. */
     pthread_cond_signal(&rpc->idle);
     if (tell) rpc->options.on_ended(rpc->options.context);
     pthread_mutex_unlock(&rpc->lock);
-    if (paid) vx_rpc_record_arm(paid, queue, method);
-    if (lean) vx_rpc_stream_wake(lean, child);
+    for (i32 i = 0; i < 2 && paid[i]; i++)
+        vx_rpc_record_arm(paid[i], queues[i], methods[i]);
+    streams_wake(lean);
     if (of) vx_rpc_record_unref(of);
 }
 

@@ -74,7 +74,7 @@ struct vx_rpc_outbox {
 };
 
 /* State of a parent.  All fields are (lock), except `strict`, which is set before the
- * stream starts, and `woken`, which the queue's thread reads. */
+ * stream starts. */
 struct vx_rpc_stream {
     /* Requests in the order they came, linked by `next`. */
     struct vx_rpc_record *first, **last;
@@ -83,7 +83,7 @@ struct vx_rpc_stream {
     bool started;  /* it has begun to read */
     bool heard;    /* its first message has come; queue's thread only */
     bool unheard;  /* counted in VX_RPC_SHARE_UNHEARD */
-    bool reading;  /* a receive is in progress, or a message waits for its child */
+    bool reading;  /* a receive is in progress, or its message waits for its turn */
     bool read_end; /* no more messages: half-closed, or the server closes */
     bool sending;  /* the first request's answer is being sent */
     bool over;     /* no answer is sent any more */
@@ -91,7 +91,7 @@ struct vx_rpc_stream {
     bool strict; /* triton_grpc_error: the first error ends the stream with its status */
     bool served; /* a request of it was answered, with no error */
     i64 active_ns; /* when one last was, or the stream began: a refused one is no activity */
-    struct vx_rpc_record *woken; /* the child that vx_rpc_stream_wake brought */
+    struct vx_rpc_record *spare; /* for the next request, whose message is asked for */
 };
 
 struct vx_rpc_record {
@@ -117,7 +117,7 @@ struct vx_rpc_record {
 
     i32 descriptor; /* names the connection for gRPC: vx_rpc_place */
     bool cancelled; /* queue's thread only */
-    bool waiting;   /* (lock) in the receive queue, or waiting for a child */
+    bool waiting;   /* (lock) in the receive queue, or waiting for a spare record */
     bool awaits;    /* (lock) its message is not here, or it may stay idle: await_share */
     u64 tensors_bytes;  /* of the arena, counted for its connection */
     u64 answer_bytes;   /* of the heap, counted for its connection */
@@ -193,11 +193,12 @@ struct vx_rpc {
     struct vx_rpc_record *free; /* (lock) */
     i32 free_count;             /* (lock) */
     i32 in_flight;              /* (lock) */
-    i32 owed_count;             /* (lock) sum over the queues */
-    i32 receiving;              /* (lock) messages gRPC was asked for */
+    i32 in_flight_spare; /* (lock) requests of streams beyond calls_max, of these */
+    i32 owed_count;      /* (lock) sum over the queues */
+    i32 receiving;       /* (lock) messages gRPC was asked for */
     struct vx_rpc_record *line_first, **line_last; /* (lock) the receive queue */
     i32 streams;                                   /* (lock) */
-    struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that need a child */
+    struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that need a spare */
     struct vx_rpc_lend *lends, *lends_free;        /* (lock) */
     i32 lends_count, lends_out;                    /* (lock) */
     bool arming_over;          /* (lock) no more calls are asked for */
@@ -386,10 +387,11 @@ void vx_rpc_record_ref(struct vx_rpc_record *record);
 void vx_rpc_record_unref(struct vx_rpc_record *record);
 /* Takes a reference to a record that may be returning to the pool; false when it is. */
 bool vx_rpc_record_hold(struct vx_rpc_record *record);
-/* Takes a record for the stream's next request, appends it to the stream's queue and
- * counts it in in_flight.  NULL: there are too many; the stream waits until
- * vx_rpc_stream_wake. */
-struct vx_rpc_record *vx_rpc_child_take(struct vx_rpc_record *parent);
+/* Under the lock: takes a record for the stream's next request.  False: there are too many;
+ * the stream waits until vx_rpc_stream_wake. */
+bool vx_rpc_spare_take(struct vx_rpc_record *parent);
+/* Appends that record to the stream's queue and counts it in in_flight. */
+struct vx_rpc_record *vx_rpc_child_make(struct vx_rpc_record *parent);
 /* Makes a slice over the slot and takes over the slot.  False when no lend is free: the
  * slot stays with the caller. */
 bool vx_rpc_lend_slot(struct vx_rpc *rpc, struct vx_place slot, grpc_slice *slice);
@@ -414,8 +416,8 @@ bool vx_rpc_line_leave(struct vx_rpc_record *record);
 void vx_rpc_line_done(struct vx_rpc_record *record);
 /* The next call of that connection that may ask for its message now, or NULL. */
 struct vx_rpc_record *vx_rpc_line_take(struct vx_rpc *rpc, u64 connection);
-/* True: it was waiting for a child and no longer does. */
-bool vx_rpc_child_forgo(struct vx_rpc_record *parent);
+/* True: it was waiting for a record and no longer does. */
+bool vx_rpc_spare_forgo(struct vx_rpc_record *parent);
 /* Counts the call as a stream; false when there are too many.  It may end an idle one. */
 bool vx_rpc_stream_admit(struct vx_rpc_record *record);
 /* Under the lock: the call is no longer counted as a stream, if it was. */
@@ -469,10 +471,10 @@ void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message);
 
 /* rpc_stream.c: the record is a parent, unless the comment names a child. */
 void vx_rpc_stream_start(struct vx_rpc_record *parent);
-/* Handles the message that has come, or has its child now.  Thread: the queue's. */
+/* Handles the message that has come.  Thread: the queue's. */
 void vx_rpc_stream_hear(struct vx_call *call);
-/* The parent was waiting for a child and gets this one. */
-void vx_rpc_stream_wake(struct vx_rpc_record *parent, struct vx_rpc_record *child);
+/* It has the record that it waited for.  Takes over the waiting's reference. */
+void vx_rpc_stream_wake(struct vx_rpc_record *parent);
 /* RECV_CLOSE_ON_SERVER has completed; the caller keeps the tag's reference. */
 void vx_rpc_stream_on_close(struct vx_rpc_record *parent);
 /* The server closes: stops reading.  Answers still go out, then the status. */

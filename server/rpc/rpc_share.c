@@ -97,6 +97,12 @@ static i32 calls_part(struct vx_rpc *rpc)
     return part > CALLS_PART_MIN ? part : CALLS_PART_MIN;
 }
 
+/* Without those that are each stream's own place, so that they take no other's. */
+static i32 calls_of(const struct vx_rpc *rpc)
+{
+    return rpc->in_flight - rpc->in_flight_spare;
+}
+
 /* The places beyond calls_max are for small calls, so that a probe is answered, and for
  * connections with few calls in flight: the fewer, the more places. */
 static i32 calls_limit(const struct vx_rpc_record *record)
@@ -111,7 +117,7 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     i64 taken =
         (i64)own * VX_RPC_SMALL_RESERVED * CALLS_FEW_PART / rpc->options.calls_max;
     i32 few = taken < VX_RPC_SMALL_RESERVED ? VX_RPC_SMALL_RESERVED - (i32)taken : 0;
-    if (rpc->in_flight >= calls_crowded(rpc) && own >= calls_part(rpc)) return 0;
+    if (calls_of(rpc) >= calls_crowded(rpc) && own >= calls_part(rpc)) return 0;
     return rpc->options.calls_max + (few > small ? few : small);
 }
 
@@ -158,10 +164,13 @@ static struct vx_rpc_record *room_beyond(struct vx_rpc *rpc)
 void vx_rpc_call_count(struct vx_rpc_record *record, bool counts)
 {
     if (record->counted == counts) return;
+    struct vx_rpc *rpc = record->rpc;
+    i32 more = counts ? 1 : -1;
     record->counted = counts;
-    record->beyond = record->rpc->in_flight >= record->rpc->options.calls_max;
-    record->rpc->in_flight += counts ? 1 : -1;
-    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS, counts ? 1 : -1);
+    if (counts) record->beyond = rpc->in_flight >= rpc->options.calls_max;
+    rpc->in_flight += more;
+    if (record->parent && record->beyond) rpc->in_flight_spare += more;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS, more);
 }
 
 void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts)
@@ -179,14 +188,14 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     i32 limit = calls_limit(record);
-    bool full = rpc->in_flight >= rpc->options.calls_max;
+    bool full = calls_of(rpc) >= rpc->options.calls_max;
     if (full) going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
     if (full && !going) going = room_unread(record);
-    bool none = rpc->in_flight >= limit && limit > rpc->options.calls_max;
+    bool none = calls_of(rpc) >= limit && limit > rpc->options.calls_max;
     if (none && !going) going = room_beyond(rpc);
     if (going) vx_rpc_call_count(going, false);
     if (going) vx_rpc_refused_count(going, true);
-    bool admitted = rpc->in_flight < limit;
+    bool admitted = calls_of(rpc) < limit;
     if (admitted) vx_rpc_call_count(record, true);
     if (admitted && (kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI))
         vx_rpc_await_begin(record);
@@ -413,7 +422,7 @@ bool vx_rpc_line_leave(struct vx_rpc_record *record)
     return left;
 }
 
-bool vx_rpc_child_forgo(struct vx_rpc_record *parent)
+bool vx_rpc_spare_forgo(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
     pthread_mutex_lock(&rpc->lock);

@@ -98,7 +98,7 @@ static void stream_step(struct vx_rpc_record *parent)
     }
     bool send = turn && !stream->over;
     bool read = !stream->over && !stream->reading && !stream->read_end &&
-                stream->count < VX_STREAM_REQUESTS_MAX;
+                stream->count < VX_STREAM_REQUESTS_MAX && vx_rpc_spare_take(parent);
     bool end = !send && !stream->sending && !stream->ended &&
                (stream->over || (stream->read_end && !stream->first));
     if (send) stream->sending = true;
@@ -228,12 +228,6 @@ static void stream_read_end(struct vx_rpc_record *parent)
     stream_step(parent);
 }
 
-/* Its message is here, and maybe the child for it.  Keeps the tag's reference. */
-static void turn_await(struct vx_rpc_record *parent)
-{
-    vx_call_turns_add(&parent->rpc->queues[parent->queue].turn.streams, &parent->call);
-}
-
 static void on_message(void *context, bool ok)
 {
     struct vx_rpc_record *parent = context;
@@ -242,35 +236,25 @@ static void on_message(void *context, bool ok)
     if (!parent->stream.heard) vx_rpc_stream_heard(parent);
     parent->stream.heard = true;
     if (ok && parent->payload && !parent->cancelled) {
-        turn_await(parent);
+        /* Keeps the tag's reference. */
+        vx_call_turns_add(&parent->rpc->queues[parent->queue].turn.streams,
+                          &parent->call);
         return;
     }
     stream_read_end(parent);
     vx_rpc_record_unref(parent);
 }
 
-static void on_woken(void *context, bool ok)
-{
-    (void)ok;
-    turn_await(context);
-}
-
 void vx_rpc_stream_hear(struct vx_call *call)
 {
-    struct vx_rpc_record *parent = vx_rpc_record_of(call), *child = parent->stream.woken;
-    parent->stream.woken = NULL;
-    if (!child) child = vx_rpc_child_take(parent);
-    if (!child) return; /* the queue of waiting streams has the reference */
-    stream_take_request(parent, child);
+    struct vx_rpc_record *parent = vx_rpc_record_of(call);
+    stream_take_request(parent, vx_rpc_child_make(parent));
     vx_rpc_record_unref(parent);
 }
 
-/* Requests are decoded on their queue's thread; an empty batch gets us there. */
-void vx_rpc_stream_wake(struct vx_rpc_record *parent, struct vx_rpc_record *child)
+void vx_rpc_stream_wake(struct vx_rpc_record *parent)
 {
-    parent->stream.woken = child;
-    parent->receive = (struct vx_rpc_tag){on_woken, parent};
-    vx_rpc_batch_start(parent, NULL, 0, &parent->receive);
+    stream_step(parent);
     vx_rpc_record_unref(parent);
 }
 
@@ -293,7 +277,7 @@ void vx_rpc_stream_on_close(struct vx_rpc_record *parent)
     struct vx_rpc_stream *stream = &parent->stream;
     struct vx_rpc_record *left[VX_STREAM_REQUESTS_MAX];
     i32 left_count = 0;
-    bool waited = vx_rpc_child_forgo(parent);
+    bool waited = vx_rpc_spare_forgo(parent);
     pthread_mutex_lock(&rpc->lock);
     stream_set_end(parent, GRPC_STATUS_CANCELLED, stream_left);
     stream->over = true;

@@ -86,9 +86,10 @@ def large(path, length, part):
         peer.hear = windows.feed
         block = h2.call_block(path)
         yield h2.opening() + h2.headers(1, block) + h2.headers(3, block)
-        unsent = {1: h2.message(b"z" * part, length)}
-        while unsent:
-            yield windows.take(unsent) or None
+        for begun in range(part >> 20):
+            unsent = {1: bytes(1 << 20) if begun else h2.message(bytes(1 << 20), length)}
+            while unsent:
+                yield windows.take(unsent) or None
         for turn in range(200):
             yield h2.data(3, h2.message(b"y", 1 << 20)) if not turn else h2.data(3, b"y" * 300)
             yield 0.1
@@ -100,9 +101,34 @@ def questions_endless(swarm, target):
     swarm.add(4, target.grpc, large(h2.SERVICE + "ServerLive", 500 << 20, 200 << 20))
 
 
-@attack("8 connections that bring 36 MB of a message of 60, and begin another one", seconds=6)
+@attack("16 connections that bring 18 MB of a message of 60, and begin another one", seconds=6)
 def messages_begun(swarm, target):
-    swarm.add(8, target.grpc, large(h2.INFER, 60 << 20, 36 << 20))
+    swarm.add(16, target.grpc, large(h2.INFER, 60 << 20, 18 << 20))
+
+
+def parked(model, body):
+    """15 streams with 8 small requests each, whose answers nobody reads, and then this one."""
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        streams = range(1, 30, 2)
+        yield h2.opening(INITIAL_WINDOW_SIZE=0)
+        yield b"".join(h2.headers(one, h2.call_block(h2.STREAM)) for one in streams)
+        unsent = dict.fromkeys(streams, h2.message(h2.infer_request(model, 16)) * 8)
+        while unsent:
+            yield windows.take(unsent) or None
+        yield 1
+        for one in streams:
+            unsent = {one: body}
+            while unsent:
+                yield windows.take(unsent) or None
+    return script
+
+
+@attack("60 streams with unread answers, and then messages of 4 MB", arena=True, seconds=6)
+def messages_parked(swarm, target):
+    body = h2.message(h2.field_of(99, bytes(4 << 20)))
+    swarm.add(4, target.grpc, parked(target.model, body))
 
 
 @attack("the same questions of 900 KB", seconds=4)

@@ -40,6 +40,7 @@ TCP = {
     "questions_large": (("questions_large",), 2),
     "questions_endless": (("questions_endless",), 7),
     "messages_begun": (("messages_begun",), 5),
+    "messages_parked": (("messages_parked",), 6),
     "questions_unread": (("questions_unread", "reflection_large"), 2),
 
     "queue_filled": (("queue_filled",), 3),
@@ -128,7 +129,8 @@ QUICK = {
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
     "windows_closed", "zero_window_crowd", "answers_unread", "refusals_unread",
     "streams_whole", "streams_unread", "questions_large", "questions_endless",
-    "messages_begun", "questions_unread", "lasting",
+    "messages_begun", "messages_parked",
+    "questions_unread", "lasting",
     "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
     "half_open", "churn", "mix_all",
     "fields", "names_repeated", "names_hidden", "calls_unreported", "calls_hidden",

@@ -347,7 +347,7 @@ START_TEST(full_server_makes_streams_wait)
         rpc_unary(channel, RPC_INFER, body, length, &result);
         ck_assert_int_eq(result.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
         rpc_sleep_ms(turn % 5);         /* sleep: at random */
-        rpc_client_cancel(&clients[1]); /* waits, with a message */
+        rpc_client_cancel(&clients[1]); /* waits */
         rpc_client_close(&clients[1], &result);
         rpc_server_release(server);
         for (i32 c = 0; c < 3; c += 2) {

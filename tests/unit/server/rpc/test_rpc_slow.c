@@ -258,7 +258,7 @@ static bool records_are_gone(struct rpc_server *server)
 {
     struct vx_rpc_counters counters;
     vx_rpc_counters_get(rpc_server_rpc(server), &counters);
-    /* calls_max, VX_RPC_SMALL_RESERVED, VX_RPC_REFUSALS_MAX, streams_max */
+    /* calls_max, VX_RPC_SMALL_RESERVED, VX_RPC_REFUSALS_MAX, twice streams_max */
     return counters.unknown_methods >= 16 + 64 + 64 + 4 || cut_unread(server) ||
            is_late();
 }

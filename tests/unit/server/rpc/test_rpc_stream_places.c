@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define PLACES 5
@@ -203,6 +204,72 @@ START_TEST(who_was_never_answered_goes_first)
 }
 END_TEST
 
+/* ------- messages that wait ------- */
+
+#define LARGE_BYTES 900000
+#define PART_BYTES  50000
+
+/* Adds what the frames that are here let stream 1 send; they come whole on loopback. */
+static void windows_add(int fd, i64 *window)
+{
+    static u8 bytes[1 << 16];
+    static size_t have;
+    ssize_t got = recv(fd, bytes + have, sizeof bytes - have, MSG_DONTWAIT);
+    size_t at = 0, length = 0;
+    have += got > 0 ? (size_t)got : 0;
+    for (; have - at >= 9; at += 9 + length) {
+        const u8 *head = bytes + at, *more = head + 9;
+        length = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
+        if (have - at < 9 + length) break;
+        if (head[3] == RAW_WINDOW && head[8] == 1)
+            *window += (i64)more[0] << 24 | more[1] << 16 | more[2] << 8 | more[3];
+    }
+    memmove(bytes, bytes + at, have - at);
+    have -= at;
+}
+
+static bool is_asked_for(int fd, i64 *window)
+{
+    windows_add(fd, window);
+    return *window >= LARGE_BYTES / 2;
+}
+
+static void send_request(int fd)
+{
+    u8 message[1024 + 5] = {0};
+    size_t length = rpc_infer_body(message + 5, 1024, "abcd", 4);
+    message[3] = (u8)(length >> 8);
+    message[4] = (u8)length;
+    struct raw_frame frame = {RAW_DATA, 0, 1, message, length + 5};
+    ck_assert(raw_send(fd, &frame));
+}
+
+/* Half of four calls are in flight, all of this stream.  It takes no further message before it
+ * has a place for it: 60 streams kept 16 MB each, whole, which nobody counted. */
+START_TEST(no_message_without_a_place_for_it)
+{
+    i64 window = 0;
+    struct rpc_server *server =
+        rpc_server_open(&(struct rpc_server_options){.calls_max = 4});
+    rpc_server_hold(server);
+    int fd = raw_open(server);
+    ck_assert(raw_call(fd, 1, RPC_STREAM, NULL));
+    send_request(fd);
+    send_request(fd);
+    rpc_wait_in_flight(server, 2);
+    ck_assert(raw_message(fd, 1, LARGE_BYTES, PART_BYTES));
+    for (i32 i = 0; i < 10; i++) {
+        rpc_sleep_ms(10); /* sleep: in which no window may come */
+        ck_assert(!is_asked_for(fd, &window));
+    }
+    rpc_server_release(server);
+    VX_WAIT_UNTIL(is_asked_for(fd, &window));
+    close(fd);
+    rpc_server_wait_idle(server);
+    rpc_server_close(server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_stream_places");
@@ -212,6 +279,7 @@ int main(void)
     tcase_add_test(tests, origins_share_the_places);
     tcase_add_test(tests, nearly_equal_origins_keep_what_they_have);
     tcase_add_test(tests, who_was_never_answered_goes_first);
+    tcase_add_test(tests, no_message_without_a_place_for_it);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
