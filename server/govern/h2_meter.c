@@ -82,13 +82,23 @@ static void message_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
     stream->have = 0;
 }
 
+static void waiting_add(struct vx_h2_meter *meter, struct vx_h2_stream *stream, i32 count,
+                        i64 came, i64 held)
+{
+    stream->waiting += count;
+    stream->waiting_came += came;
+    stream->waiting_held += held;
+    meter->waiting += count;
+    meter->waiting_came += came;
+    meter->waiting_held += held;
+}
+
 /* A whole message that waits: its buffers, but for one that is counted already. */
-static void message_wait(struct vx_h2_meter *meter, const struct vx_h2_stream *stream)
+static void message_wait(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     bool counted = stream->buffer == meter->waiting_buffer;
-    meter->waiting++;
-    meter->waiting_came += stream->got;
-    meter->waiting_held += stream->held - (counted ? stream->weight : 0);
+    i64 held = stream->held - (counted ? stream->weight : 0);
+    waiting_add(meter, stream, 1, stream->got, held);
     meter->waiting_buffer = stream->buffer;
 }
 
@@ -106,12 +116,24 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
     struct vx_h2_stream *stream = &meter->streams[at];
     silence_end(meter, stream);
     message_end(meter, stream);
+    waiting_add(meter, stream, -stream->waiting, -stream->waiting_came,
+                -stream->waiting_held);
     meter->streams_count--;
     memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
     if (meter->stream == at)
         meter->stream = -1;
     else if (meter->stream > at)
         meter->stream--;
+}
+
+/* Its client sends nothing more, but gRPC keeps what waits until we have ended it, too. */
+static void stream_end(struct vx_h2_meter *meter, i32 at)
+{
+    if (at < 0) return;
+    struct vx_h2_stream *stream = &meter->streams[at];
+    message_end(meter, stream);
+    stream->ended = true;
+    if (!stream->waiting) stream_close(meter, at);
 }
 
 /* ------- messages ------- */
@@ -191,6 +213,7 @@ static u32 units(u32 bytes)
 static void data_begin(struct vx_h2_meter *meter)
 {
     meter->stream = stream_find(meter, meter->id);
+    if (meter->stream >= 0 && meter->streams[meter->stream].ended) meter->stream = -1;
     if (meter->stream < 0)
         meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
     else if (meter->left < VX_H2_UNIT_BYTES || meter->flags & PADDED)
@@ -273,8 +296,8 @@ static void frame_end(struct vx_h2_meter *meter)
     if (meter->type == HEADERS || meter->type == CONTINUATION) block_end(meter);
     bool last =
         meter->flags & END_STREAM && (meter->type == DATA || meter->type == HEADERS);
-    if (last || meter->type == RST_STREAM)
-        stream_close(meter, stream_find(meter, meter->id));
+    if (last) stream_end(meter, stream_find(meter, meter->id));
+    if (meter->type == RST_STREAM) stream_close(meter, stream_find(meter, meter->id));
     meter->head_have = 0;
     meter->stream = -1;
 }
@@ -342,6 +365,16 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
     }
 }
 
+/* A reset, or the end of an answer whose client has ended its side. */
+static void sent_end(struct vx_h2_meter *meter)
+{
+    const u8 *head = meter->sent.head;
+    bool last = (head[3] == HEADERS || head[3] == DATA) && head[4] & END_STREAM;
+    if (head[3] != RST_STREAM && !last) return;
+    i32 at = stream_find(meter, head_id(head));
+    if (at >= 0 && (!last || meter->streams[at].ended)) stream_close(meter, at);
+}
+
 void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
 {
     struct vx_h2_sent *sent = &meter->sent;
@@ -358,25 +391,32 @@ void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
         count -= taken;
         if (sent->have < VX_H2_HEAD_BYTES || sent->left) continue;
         sent->have = 0;
-        if (sent->head[3] == RST_STREAM)
-            stream_close(meter, stream_find(meter, head_id(sent->head)));
+        sent_end(meter);
     }
 }
 
-void vx_h2_meter_none_waits(struct vx_h2_meter *meter)
+/* What a message of a stream that waits keeps beside its own bytes, in the mean. */
+static i64 waste_each(const struct vx_h2_stream *stream)
 {
-    meter->waiting = 0;
-    meter->waiting_came = meter->waiting_held = 0;
+    return (stream->waiting_held - stream->waiting_came) / stream->waiting;
 }
 
-/* Which of them it was is not known: each counts as their mean. */
+/* Whose it was is not known: it counts as one of the stream whose messages keep least.  With
+ * the mean of all, messages of a stream that is read made up for those of one that is not. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter)
 {
+    i32 least = -1;
     if (!meter->waiting) return;
-    meter->waiting_came -= meter->waiting_came / meter->waiting;
-    meter->waiting_held -= meter->waiting_held / meter->waiting;
-    meter->waiting--;
-    if (!meter->waiting) vx_h2_meter_none_waits(meter);
+    for (i32 i = 0; i < meter->streams_count; i++) {
+        const struct vx_h2_stream *one = &meter->streams[i];
+        if (!one->waiting) continue;
+        if (least < 0 || waste_each(one) < waste_each(&meter->streams[least])) least = i;
+    }
+    struct vx_h2_stream *stream = &meter->streams[least];
+    waiting_add(meter, stream, -1, -(stream->waiting_came / stream->waiting),
+                -(stream->waiting_held / stream->waiting));
+    meter->waiting_buffer = 0; /* it may have been the one that was counted for it */
+    if (stream->ended && !stream->waiting) stream_close(meter, least);
 }
 
 i64 vx_h2_meter_waste(const struct vx_h2_meter *meter)

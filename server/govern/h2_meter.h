@@ -20,7 +20,7 @@
  *   vx_h2_meter_sent(&meter, bytes, count);      cut anywhere: what the client was sent
  *   if (meter.fault) ...
  *
- * Owner    the caller owns the meter, 810 bytes, and the array of streams.
+ * Owner    the caller owns the meter, 830 bytes, and the array of streams.
  * Thread   one at a time.  Pure: no clock, no allocation, no system call.
  * Limits   VX_H2_BLOCK_BYTES_MAX and VX_H2_BLOCK_DECODED_MAX a header block; streams_max
  *          open streams.
@@ -76,6 +76,9 @@ struct vx_h2_stream {
     u32 held;         /* by the current message, in buffers */
     u32 buffer;       /* the last one with a piece of it; 0 = none */
     u32 here, weight; /* its bytes there, and what they count as */
+    bool ended;       /* by its client: only what waits is left of it */
+    i32 waiting; /* as in vx_h2_meter, its own */
+    i64 waiting_came, waiting_held;
 };
 
 /* The state of reading what we send. */
@@ -109,9 +112,9 @@ struct vx_h2_meter {
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
     i32 silent;     /* open streams that have sent no byte of a message */
     i32 silent_heavy; /* what their headers are when decoded, in VX_H2_HEAVY_BYTES */
-    /* Whole messages that are not the first of their stream and that gRPC has not given us:
-     * they wait for as long as the answers before them.  Those of a stream that has ended
-     * count on until vx_h2_meter_none_waits. */
+    /* Of all streams, whole messages but the first of each, which gRPC has not given us.  They
+     * wait for as long as the answers before them, or, where a call takes one message, until it
+     * ends. */
     i32 waiting;
     i64 waiting_came, waiting_held;
     enum vx_h2_fault fault;
@@ -147,8 +150,6 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
 void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
 /* gRPC has given us a message that is not the first of its stream. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter);
-/* No stream that may have such messages is open. */
-void vx_h2_meter_none_waits(struct vx_h2_meter *meter);
 /* What the messages that wait keep beside their own bytes. */
 i64 vx_h2_meter_waste(const struct vx_h2_meter *meter);
 /* Bytes still to come of the message that the current DATA frame belongs to; 0 = there is

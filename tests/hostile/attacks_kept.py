@@ -200,10 +200,14 @@ def halves(windows, ids):
             yield h2.data(stream, body)
 
 
-def unanswered(windows, ids):
+def unanswered(windows, ids, path=h2.STREAM, first=b""):
     """Whole messages of 41 bytes on 14 streams, which wait behind answers that nobody reads."""
     streams = [next(ids) for _ in range(14)]
-    yield b"".join(h2.headers(one, h2.call_block(h2.STREAM)) for one in streams)
+    yield b"".join(h2.headers(one, h2.call_block(path)) for one in streams)
+    for stream in streams * bool(first):
+        windows.streams[stream] = windows.left(stream) - len(first)
+        windows.connection -= len(first)
+        yield h2.data(stream, first)
     body = h2.message(h2.field_of(1, b"n" * 30))
     for stream in itertools.cycle(streams):
         if windows.left(stream) >= len(body):
@@ -223,6 +227,15 @@ def pieces_pinned(swarm, target):
         seconds=5)
 def messages_pinned(swarm, target):
     swarm.add(4, target.grpc, between(unanswered, INITIAL_WINDOW_SIZE=0))
+
+
+@attack("the same behind whole requests of unary calls", seconds=6)
+def messages_second(swarm, target):
+    first = h2.message(h2.infer_request(target.model, 16))
+
+    def pieces(windows, ids):
+        return unanswered(windows, ids, h2.INFER, first)
+    swarm.add(4, target.grpc, between(pieces, INITIAL_WINDOW_SIZE=0))
 
 
 @attack("700 connections with two requests of 1 MB each, of which 15 KB have come", seconds=5)

@@ -67,6 +67,7 @@ TCP = {
     "room_pieces": (("room_pieces",), 4),
     "pieces_pinned": (("pieces_pinned",), 4),
     "messages_pinned": (("messages_pinned",), 5),
+    "messages_second": (("messages_second",), 6),
     "places_halved": (("places_halved",), 4),
     "fields_unknown": (("fields_unknown",), 3),
     "pings": (("ping", "ping_acks", "pings_spread"), 1.5),
@@ -135,7 +136,7 @@ QUICK = {
     "half_open", "churn", "mix_all",
     "fields", "names_repeated", "names_hidden", "calls_unreported", "calls_hidden",
     "room_kept", "pieces_pinned",
-    "messages_pinned", "places_halved", "fields_unknown", "crowd_calls",
+    "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
     "calls", "messages",
 }
 

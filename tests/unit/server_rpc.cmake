@@ -20,6 +20,7 @@ if(VX_SERVER)
   vx_unit_test(NAME test_health LIBS server
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c)
   vx_unit_test(NAME test_h2_meter LIBS server)
+  vx_unit_test(NAME test_h2_waiting LIBS server)
   vx_unit_test(NAME test_hpack_table LIBS server)
   foreach(name test_h2_blocks test_hpack_count test_hpack_text)
     vx_unit_test(NAME ${name} SOURCES tests/unit/server/govern/hpack_rig.c LIBS server)
