@@ -210,14 +210,26 @@ static u32 units(u32 bytes)
     return 1 + bytes / VX_H2_UNIT_BYTES;
 }
 
+/* An honest client may write its message in small frames: 1 MB in frames of 200 bytes. */
+static void piece_begin(struct vx_h2_meter *meter)
+{
+    struct vx_h2_stream *stream = &meter->streams[meter->stream];
+    meter->work += meter->pieces++ % VX_H2_UNIT_PIECES == 0;
+    if (!stream->got) return;
+    stream->held += VX_H2_PIECE_BYTES;
+    meter->held += VX_H2_PIECE_BYTES;
+}
+
 static void data_begin(struct vx_h2_meter *meter)
 {
     meter->stream = stream_find(meter, meter->id);
     if (meter->stream >= 0 && meter->streams[meter->stream].ended) meter->stream = -1;
     if (meter->stream < 0)
         meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
-    else if (meter->left < VX_H2_UNIT_BYTES || meter->flags & PADDED)
+    else if (!meter->left || meter->flags & PADDED)
         meter->work++; /* no gRPC client pads: all of it may be padding */
+    else if (meter->left < VX_H2_UNIT_BYTES)
+        piece_begin(meter);
     meter->pad_due = meter->flags & PADDED && meter->left;
 }
 

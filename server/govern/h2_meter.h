@@ -51,8 +51,11 @@
 #define VX_H2_STREAMS_MAX 4096
 /* A frame is one unit of work, and one more for so many bytes that are not a message's.
  * A DATA frame of at least so many bytes is free: its bytes are counted as a
- * message's. */
-#define VX_H2_UNIT_BYTES 256
+ * message's.  Of smaller ones that bring bytes of a message so many are a unit. */
+#define VX_H2_UNIT_BYTES  256
+#define VX_H2_UNIT_PIECES 8
+/* What gRPC keeps of such a frame beside its buffer: a slice. */
+#define VX_H2_PIECE_BYTES 32
 /* DATA of a stream that has ended is one unit more for so many bytes: it costs hardly
  * more than reading it, and an honest client sends some before it learns of the end. */
 #define VX_H2_WASTE_BYTES 4096
@@ -103,6 +106,7 @@ struct vx_h2_meter {
     u64 calls;      /* streams that were begun, with odd ids: gRPC skips others */
     u64 work;       /* units of all frames that neither begin calls nor carry messages */
     u64 call_work;  /* the part of it that large headers of calls are */
+    u64 pieces;     /* small DATA frames that bring bytes of messages */
     u64 bytes;      /* of messages */
     u64 finished;   /* complete messages */
     i64 came;       /* bytes that have come of unfinished messages */

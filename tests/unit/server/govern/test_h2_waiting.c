@@ -1,4 +1,5 @@
-/* The meter of HTTP/2 frames: whole messages that wait in gRPC, by their streams.
+/* The meter of HTTP/2 frames: whole messages that wait in gRPC, by their streams; messages in
+ * small frames.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -104,6 +105,21 @@ START_TEST(a_stream_that_ended_is_gone_with_its_last_message)
 }
 END_TEST
 
+/* Frames with bytes of a message are an eighth of a unit, others are one. */
+START_TEST(small_frames_of_a_message_cost_little)
+{
+    begin();
+    u64 before = meter.work + 1; /* two frames have begun a unit */
+    frame(DATA, 0, 1, 4);
+    for (i32 i = 0; i < 800; i++) frame(DATA, 0, 3, 1);
+    ck_assert_uint_ge(meter.work, before + 99);
+    ck_assert_uint_le(meter.work, before + 101);
+    before = meter.work;
+    for (i32 i = 0; i < 800; i++) frame(DATA, 0, 1, 0);
+    ck_assert_uint_eq(meter.work, before + 800);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("h2_waiting");
@@ -111,6 +127,7 @@ int main(void)
     tcase_add_test(tests, messages_that_are_taken_leave_those_of_others);
     tcase_add_test(tests, a_stream_that_is_over_keeps_nothing);
     tcase_add_test(tests, a_stream_that_ended_is_gone_with_its_last_message);
+    tcase_add_test(tests, small_frames_of_a_message_cost_little);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
