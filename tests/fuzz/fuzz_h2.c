@@ -7,11 +7,12 @@
 #include "server/govern/h2_meter.h"
 
 #define STREAMS     8
-#define MESSAGE_MAX 4096
+#define MESSAGE_MAX (2 << 20)
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
 
-/* The last `sent` bytes are those that were sent to the client at the end. */
+/* The last `sent` bytes are those that were sent to the client at the end, after half of the
+ * messages that wait were taken. */
 static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t piece)
 {
     struct vx_h2_stream rows[STREAMS];
@@ -20,20 +21,33 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
     bytes -= sent;
     for (size_t at = 0; at < bytes; at += piece)
         vx_h2_meter_walk(&meter, data + at, bytes - at < piece ? bytes - at : piece);
+    for (i32 i = (meter.waiting + 1) / 2; sent && i > 0; i--) vx_h2_meter_taken(&meter);
     for (size_t at = 0; at < sent; at += piece)
         vx_h2_meter_sent(&meter, data + bytes + at,
                          sent - at < piece ? sent - at : piece);
-    i64 held = 0, announced = 0;
-    i32 unfinished = 0, silent = 0;
+    i64 came = 0, held = 0, announced = 0, waiting_came = 0, waiting_held = 0;
+    i32 unfinished = 0, silent = 0, large = 0, waiting = 0;
     for (i32 i = 0; i < meter.streams_count; i++) {
-        held += rows[i].got;
+        came += rows[i].got;
+        held += rows[i].held;
+        waiting += rows[i].waiting;
+        waiting_came += rows[i].waiting_came;
+        waiting_held += rows[i].waiting_held;
+        large += rows[i].have == VX_H2_PREFIX_BYTES && rows[i].length >= VX_H2_MESSAGE_LONG;
+        VX_ASSERT(rows[i].waiting >= 0 && rows[i].waiting_held >= 0);
+        VX_ASSERT(!rows[i].ended || rows[i].waiting);
         announced += rows[i].have == VX_H2_PREFIX_BYTES ? rows[i].length : 0;
         unfinished += rows[i].got > 0;
         silent += !rows[i].spoke;
         if (i) VX_ASSERT(rows[i - 1].id < rows[i].id);
     }
     VX_ASSERT(meter.streams_count <= STREAMS);
+    VX_ASSERT(meter.came == came);
     VX_ASSERT(meter.held == held);
+    VX_ASSERT(meter.large == large);
+    VX_ASSERT(meter.waiting == waiting);
+    VX_ASSERT(meter.waiting_came == waiting_came);
+    VX_ASSERT(meter.waiting_held == waiting_held);
     VX_ASSERT(meter.announced == announced);
     VX_ASSERT(meter.unfinished == unfinished);
     VX_ASSERT(meter.silent == silent);
@@ -53,7 +67,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes)
     VX_ASSERT(whole.work == torn.work);
     VX_ASSERT(whole.bytes == torn.bytes);
     VX_ASSERT(whole.finished == torn.finished);
+    VX_ASSERT(whole.came == torn.came);
     VX_ASSERT(whole.held == torn.held);
+    VX_ASSERT(whole.waiting == torn.waiting);
+    VX_ASSERT(whole.waiting_held == torn.waiting_held);
     VX_ASSERT(whole.fault == torn.fault);
     VX_ASSERT(whole.hpack.decoded == torn.hpack.decoded || whole.fault);
     VX_ASSERT(whole.hpack.table.used == torn.hpack.table.used || whole.fault);
