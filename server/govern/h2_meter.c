@@ -57,6 +57,15 @@ static void stream_open(struct vx_h2_meter *meter, u32 id)
     meter->silent++;
 }
 
+/* It has sent a byte of a message, or ends. */
+static void silence_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
+{
+    if (stream->spoke) return;
+    stream->spoke = true;
+    meter->silent--;
+    meter->silent_heavy -= stream->heavy;
+}
+
 /* The current message is complete, or its rest will not come. */
 static void message_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
@@ -92,7 +101,7 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
 {
     if (at < 0) return;
     struct vx_h2_stream *stream = &meter->streams[at];
-    if (!stream->spoke) meter->silent--;
+    silence_end(meter, stream);
     message_end(meter, stream);
     meter->streams_count--;
     memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
@@ -154,8 +163,7 @@ static void data_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
 {
     if (meter->stream < 0) return;
     struct vx_h2_stream *stream = &meter->streams[meter->stream];
-    if (count && !stream->spoke) meter->silent--;
-    if (count) stream->spoke = true;
+    if (count) silence_end(meter, stream);
     while (count && !meter->fault) {
         u32 taken = 1;
         if (stream->have < VX_H2_PREFIX_BYTES) {
@@ -236,13 +244,24 @@ static void frame_begin(struct vx_h2_meter *meter)
     if (meter->block > VX_H2_BLOCK_BYTES_MAX) meter->fault = VX_H2_BLOCK_LONG;
 }
 
+/* The headers of a call, but not its trailers. */
+static void headers_weigh(struct vx_h2_meter *meter)
+{
+    i32 at = stream_find(meter, meter->id);
+    struct vx_h2_stream *stream = at < 0 ? NULL : &meter->streams[at];
+    if (!stream || stream->spoke || stream->heavy) return;
+    stream->heavy = (u8)(meter->hpack.decoded / VX_H2_HEAVY_BYTES % 256);
+    meter->silent_heavy += stream->heavy;
+}
+
 /* Half a field at the end of a block of a stream that it does not know, gRPC puts in front
  * of the next block. */
 static void block_end(struct vx_h2_meter *meter)
 {
     meter->block_open = !(meter->flags & END_HEADERS);
-    if (!meter->block_open && !vx_hpack_is_whole(&meter->hpack))
-        meter->fault = VX_H2_BLOCK_BROKEN;
+    if (meter->block_open) return;
+    if (!vx_hpack_is_whole(&meter->hpack)) meter->fault = VX_H2_BLOCK_BROKEN;
+    headers_weigh(meter);
 }
 
 static void frame_end(struct vx_h2_meter *meter)

@@ -44,6 +44,8 @@
  * by our count (VX_HPACK_FIELD_BYTES) they are 8 KiB and 96 bytes for each: no block that
  * gRPC takes of a client which has confirmed its settings is larger than this. */
 #define VX_H2_BLOCK_DECODED_MAX 32768
+/* The unit in which headers count that are kept until a message comes. */
+#define VX_H2_HEAVY_BYTES 8192
 /* Open streams, as far as the client's frames and our resets tell; gRPC is told to allow
  * half. */
 #define VX_H2_STREAMS_MAX 4096
@@ -67,6 +69,7 @@ struct vx_h2_stream {
     u32 got;          /* bytes of it, prefix included; 0 = there is none */
     u8 have;          /* bytes of the prefix */
     bool spoke;       /* a byte of a message has come */
+    u8 heavy;         /* its headers, in VX_H2_HEAVY_BYTES */
     bool later;       /* a message has ended: what comes now may wait in gRPC */
     u32 held;         /* by the current message, in buffers */
     u32 buffer;       /* the last one with a piece of it; 0 = none */
@@ -102,6 +105,7 @@ struct vx_h2_meter {
     i64 announced;  /* bytes that these messages will have */
     i32 unfinished; /* unfinished messages */
     i32 silent;     /* open streams that have sent no byte of a message */
+    i32 silent_heavy; /* what their headers are when decoded, in VX_H2_HEAVY_BYTES */
     /* Whole messages that are not the first of their stream and that gRPC has not given us:
      * they wait for as long as the answers before them.  Those of a stream that has ended
      * count on until vx_h2_meter_none_waits. */

@@ -9,6 +9,8 @@
  *   calls    begun, but not yet seen by us.  One is given back when it arrives.
  *   rest     after some hundred calls in vain, which bring no message, gRPC gets the time
  *            to end them before it reads on.
+ *   hidden   calls without their message, which gRPC does not report.  Beyond what all may
+ *            have, one connection at a time reads on, to the messages behind them.
  *   work     frames that carry no message: pings, settings, resets, windows, empty data.
  *            Given back with time, and with each answer because it causes such frames.
  *            What headers of calls are beyond a small frame is work too, and the call's
@@ -72,6 +74,7 @@ enum vx_rpc_wait {
     VX_RPC_WAIT_CALLS,
     VX_RPC_WAIT_WORK,
     VX_RPC_WAIT_REST,
+    VX_RPC_WAIT_HIDDEN,
     VX_RPC_WAIT_TAKEN,
     VX_RPC_WAIT_BYTES
 };
@@ -86,6 +89,8 @@ enum vx_rpc_share {
      * add the inferences whose client has not sent the message. */
     VX_RPC_SHARE_IDLE,
     VX_RPC_SHARE_STREAMS, /* of ModelStreamInfer */
+    VX_RPC_SHARE_UNHEARD, /* those of them whose first message is not here */
+    VX_RPC_SHARE_SERVED,  /* those of which a request was answered well */
     /* Calls that are not in flight, because they were refused or made room for others, and
      * that have not ended: their client has not read so far. */
     VX_RPC_SHARE_REFUSED,
@@ -108,9 +113,16 @@ struct vx_rpc_govern {
     bool notified; /* its wakeup is on the way: rpc_govern_notify.c */
     struct vx_rpc_govern *notified_next;
     enum vx_rpc_cut cut;
-    i64 calls, work; /* what it may still cost; below 0 it has cost too much */
-    u64 repaid;      /* of meter.call_work, with answers */
-    i64 unseen;      /* calls that were read and have not arrived */
+    i64 calls, work;  /* what it may still cost; below 0 it has cost too much */
+    u64 repaid;       /* of meter.call_work, with answers */
+    i64 unseen;       /* calls that were read and have not arrived */
+    i64 hidden;       /* those of them that gRPC keeps, as their message has not come */
+    i64 hidden_least; /* the fewest since the last interval began */
+    i64 settled;      /* those of them that are no longer on their way to us */
+    i32 vain_turns;   /* as the speaker, in which no message ended */
+    i64 hushed_ns;    /* when it began to wait for such a turn, or had the last one */
+    i64 heard_ns;     /* when a message of it last ended, or it began to hide too many */
+    i64 queued_ns;    /* the same for turns as the owner; 0 = it waits for none */
     i64 filled_ns;
     i64 vain;    /* calls begun less whole messages, after its last rest */
     i64 rest_ns; /* until when it rests; 0 = it does not */
@@ -207,6 +219,9 @@ i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
 i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor);
 /* How many streams are open of all connections of its origin; 0 when it has ended. */
 i32 vx_rpc_govern_streams_from(struct vx_rpc_place place);
+/* Whether its origin has no more than its part of so many streams, beside the origins whose
+ * streams were answered. */
+bool vx_rpc_govern_has_part(struct vx_rpc_place place, i32 streams_max);
 /* Counts so many bytes of the arena for a tensor of a call.  False: little of it is left
  * and the connection has its part already; nothing is counted. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);

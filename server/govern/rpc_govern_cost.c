@@ -24,9 +24,8 @@
  * connection that has its part of them: gRPC keeps what a call without a message costs
  * for as long as its client likes. */
 #define CALLS_OPEN_ALL 8192
-/* About what gRPC keeps of a connection and of a call that has brought nothing yet. */
-#define CONNECTION_BYTES (32 << 10)
-#define CALL_BYTES       (8 << 10)
+/* About what gRPC keeps of a call that has brought nothing yet. */
+#define CALL_BYTES (8 << 10)
 /* An eighth of receive_bytes_max: connections and calls leave messages at least this much
  * room, and the small parts that are never held up have at most this much together. */
 #define ROOM_PART 8
@@ -114,15 +113,6 @@ static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
         govern->rest_ns = now_ns + REST_NS;
 }
 
-/* gRPC reports an inference at once and a small call with its message.  15 bytes each, 184,000
- * of them took 2 GB, and nobody here knew of one. */
-i64 vx_rpc_govern_hidden(const struct vx_rpc_govern *govern)
-{
-    i32 known = govern->shares[VX_RPC_SHARE_AWAITED] + govern->shares[VX_RPC_SHARE_IDLE];
-    i64 hidden = govern->meter.silent - known;
-    return hidden > 0 ? hidden : 0;
-}
-
 /* Gives back what time allows, in whole units, so that many short intervals give as much
  * as one long. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
@@ -134,11 +124,9 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
     govern->filled_ns += steps * step_ns;
     if (steps > CALLS_PER_S * 60) steps = CALLS_PER_S * 60;
     /* Calls that gRPC itself refuses never arrive.  Those that it keeps may. */
-    i64 hidden = vx_rpc_govern_hidden(govern);
-    i64 over = clamp(govern->unseen - hidden, 0, steps);
-    vx_rpc_govern_unseen(govern, -over);
-    if (!calls_many(govern) && hidden < calls_most(govern->governor))
-        calls_add(govern, steps);
+    vx_rpc_govern_unseen(govern, -clamp(govern->unseen - govern->hidden, 0, steps));
+    vx_rpc_govern_hidden_settle(govern);
+    if (!calls_many(govern)) calls_add(govern, steps);
     work_add(govern, steps * work_per_s(govern->governor) / CALLS_PER_S);
 }
 
@@ -147,8 +135,8 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 static i64 room_of(const struct vx_rpc_governor *governor)
 {
     i64 most = governor->receive_bytes_max;
-    i64 weight = (i64)governor->live_count * CONNECTION_BYTES +
-                 (i64)governor->calls_open * CALL_BYTES;
+    i64 weight = (i64)governor->live_count * VX_RPC_CONNECTION_BYTES +
+                 (governor->calls_open + governor->hidden) * CALL_BYTES;
     return clamp(most - weight, most / ROOM_PART, most);
 }
 
@@ -164,6 +152,13 @@ i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
 {
     i64 more = 2 * governor->receive_bytes_max / ROOM_PART;
     return room_of(governor) + more - held_in_room(governor);
+}
+
+i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)
+{
+    i64 more = governor->receive_bytes_max / ROOM_PART;
+    i64 held = governor->beyond ? governor->beyond->meter.held : 0;
+    return vx_rpc_govern_room_owner(governor) + more - held;
 }
 
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
@@ -187,7 +182,9 @@ static i64 bytes_allowed(const struct vx_rpc_govern *govern)
     const struct vx_rpc_governor *governor = govern->governor;
     i64 small = vx_rpc_govern_small(govern) - vx_rpc_govern_holds(govern);
     i64 room = room_of(governor) - held_in_room(governor);
-    if (governor->beyond == govern) return INT64_MAX;
+    if (governor->beyond == govern && govern->meter.unfinished <= 1) return INT64_MAX;
+    if (governor->beyond == govern)
+        room = governor->message_bytes_max - govern->meter.held;
     if (governor->owner == govern) room = vx_rpc_govern_room_owner(governor);
     return small > room ? small : room;
 }
@@ -198,14 +195,30 @@ static bool wastes(const struct vx_rpc_govern *govern)
     return vx_h2_meter_waste(&govern->meter) > clamp(part, WASTE_ONE_MIN, WASTE_ONE_MAX);
 }
 
+/* The calls that it may begin: hidden ones cost none of them for long. */
+static i64 calls_left(const struct vx_rpc_govern *govern)
+{
+    i64 left = govern->calls + govern->settled, most = calls_most(govern->governor);
+    return left < most ? left : most;
+}
+
+/* Calls of all connections that are on their way to us. */
+static i64 calls_coming(const struct vx_rpc_governor *governor)
+{
+    return governor->unseen - governor->settled;
+}
+
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
 {
     bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
     bool for_work = govern->waits == VX_RPC_WAIT_WORK;
-    bool many = govern->governor->unseen >= CALLS_UNSEEN_MAX;
+    bool many = calls_coming(govern->governor) >= CALLS_UNSEEN_MAX;
     if (govern->rest_ns) return VX_RPC_WAIT_REST;
-    if (many && govern->unseen > CALLS_ONE_MIN) return VX_RPC_WAIT_CALLS;
-    if (govern->calls < (for_calls ? CALLS_RESUME : CALLS_READ)) return VX_RPC_WAIT_CALLS;
+    if (many && govern->unseen - govern->settled > CALLS_ONE_MIN)
+        return VX_RPC_WAIT_CALLS;
+    if (calls_left(govern) < (for_calls ? CALLS_RESUME : CALLS_READ))
+        return VX_RPC_WAIT_CALLS;
+    if (vx_rpc_govern_hides(govern)) return VX_RPC_WAIT_HIDDEN;
     if (govern->work < (for_work ? WORK_RESUME : WORK_READ)) return VX_RPC_WAIT_WORK;
     if (wastes(govern)) return VX_RPC_WAIT_TAKEN;
     if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
@@ -217,8 +230,10 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
  * of the rest of a message. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
 {
-    bool few = govern->governor->unseen < CALLS_UNSEEN_FEW;
-    i64 most = few ? READ_BYTES : clamp(govern->calls * CALL_BYTES_MIN, 0, READ_BYTES);
+    bool few = calls_coming(govern->governor) < CALLS_UNSEEN_FEW &&
+               vx_rpc_govern_hidden_few(govern);
+    i64 most =
+        few ? READ_BYTES : clamp(calls_left(govern) * CALL_BYTES_MIN, 0, READ_BYTES);
     const struct vx_h2_meter *meter = &govern->meter;
     i64 left = few ? vx_h2_meter_left(meter) : vx_h2_meter_frame_left(meter);
     most = clamp(most, 0, govern->work * VX_H2_HEAD_BYTES);
@@ -229,7 +244,7 @@ size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
 
 bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern)
 {
-    return govern->calls < -CALLS_DEBT || govern->work < -WORK_DEBT;
+    return govern->calls + govern->settled < -CALLS_DEBT || govern->work < -WORK_DEBT;
 }
 
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
@@ -241,12 +256,12 @@ void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
 
 /* ------- reports of calls ------- */
 
-/* Something that it waited for may have come. */
-static void wake_if_may(struct vx_rpc_govern *govern)
+void vx_rpc_govern_wake_if_may(struct vx_rpc_govern *govern)
 {
-    bool waits = govern->waits == VX_RPC_WAIT_CALLS ||
-                 govern->waits == VX_RPC_WAIT_WORK || govern->waits == VX_RPC_WAIT_TAKEN;
-    if (waits && !vx_rpc_govern_must_wait(govern)) vx_rpc_govern_wake(govern);
+    enum vx_rpc_wait waits = govern->waits;
+    bool may = waits == VX_RPC_WAIT_CALLS || waits == VX_RPC_WAIT_WORK ||
+               waits == VX_RPC_WAIT_HIDDEN || waits == VX_RPC_WAIT_TAKEN;
+    if (may && !vx_rpc_govern_must_wait(govern)) vx_rpc_govern_wake(govern);
 }
 
 /* Adds what the connection has earned, and wakes it once that is enough to read on. */
@@ -255,7 +270,7 @@ static void earn(struct vx_rpc_govern *govern, i64 calls, i64 work)
     if (!govern) return;
     calls_add(govern, calls);
     work_add(govern, work);
-    wake_if_may(govern);
+    vx_rpc_govern_wake_if_may(govern);
 }
 
 void vx_rpc_govern_arrived(struct vx_rpc_place place)
@@ -275,7 +290,7 @@ void vx_rpc_govern_taken(struct vx_rpc_place place)
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     if (govern) vx_h2_meter_taken(&govern->meter);
-    if (govern) wake_if_may(govern);
+    if (govern) vx_rpc_govern_wake_if_may(govern);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 

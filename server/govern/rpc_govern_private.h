@@ -3,6 +3,7 @@
  *   rpc_govern.c       entries, reads, writes, the end
  *   rpc_govern_notify.c  wakes gRPC for bytes that only TLS has
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
+ *   rpc_govern_hidden.c  calls that gRPC keeps and has not reported
  *   rpc_govern_share.c  what a connection has, beside the others
  *   rpc_govern_walk.c  what was read and sent, through the meter
  *   rpc_govern_turn.c  which connection may continue, which is closed
@@ -30,6 +31,8 @@
 #define HELD_SMALL_MIN (4 << 10)
 /* A connection that has waited for work reads on when it has so much of it. */
 #define WORK_RESUME 256
+/* About what gRPC and TLS keep of a connection. */
+#define VX_RPC_CONNECTION_BYTES (32 << 10)
 /* While so few calls of all connections are unseen, reads are not shortened for calls. */
 #define CALLS_UNSEEN_FEW 64
 
@@ -41,16 +44,22 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *rows, *live;
     struct vx_h2_stream *streams; /* of all connections; pages are touched when used */
     i32 live_count, waiting;
-    i64 held;         /* bytes of unfinished messages, of all */
-    i32 calls_open;   /* VX_RPC_SHARE_ARRIVED, of all */
-    i64 going;        /* the part of `held` of connections that have just ended */
-    i64 going_ns;     /* when the first of them did */
-    i64 unseen;       /* of all connections */
-    u64 bytes, calls; /* vx_rpc_governor_total */
-    struct vx_rpc_govern *owner; /* may read a quarter beyond the room */
-    i64 owner_ns;                /* when its turn began */
+    i64 held;       /* bytes of unfinished messages, of all */
+    i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
+    i64 going;      /* the part of `held` of connections that have just ended */
+    i64 going_ns;   /* when the first of them did */
+    i64 unseen;     /* of all connections */
+    i64 hidden;     /* the same */
+    i64 settled;    /* the same */
+    struct vx_rpc_govern *speaker; /* may have more hidden calls than its part */
+    i64 speaker_ns;                /* when its turn began */
+    u64 speaker_finished;          /* its messages that had ended then */
+    u64 bytes, calls;              /* vx_rpc_governor_total */
+    struct vx_rpc_govern *owner;   /* may read a quarter beyond the room */
+    i64 owner_ns;                  /* when its turn began */
     /* Its one message lies beyond the room and has no limit, until it is whole. */
     struct vx_rpc_govern *beyond;
+    i64 beyond_ns;        /* when it last had something to read */
     i32 beyond_slow;      /* checks in a row */
     i64 freed_ns;         /* when much of `held` was last freed */
     i64 look_ns, turn_ns; /* when each was last */
@@ -68,6 +77,8 @@ struct vx_rpc_governor {
     i32 fresh;                     /* connections of which that is true */
     i32 fresh_of[VX_PEER_ORIGINS]; /* those of them of each origin */
     i32 streams_of[VX_PEER_ORIGINS]; /* open streams of each origin */
+    i32 served_of[VX_PEER_ORIGINS];  /* those of them that were answered */
+    i32 origins_served;              /* origins that have such streams */
 };
 
 extern pthread_mutex_t vx_rpc_govern_lock;
@@ -97,8 +108,6 @@ void vx_rpc_govern_notify_drop(struct vx_rpc_govern *govern);
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
 /* So many more of its calls were read and have not arrived; negative: fewer. */
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
-/* Calls that gRPC keeps and has not reported: small ones, whose message has not come. */
-i64 vx_rpc_govern_hidden(const struct vx_rpc_govern *govern);
 /* Gives back what time allows. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
@@ -109,10 +118,40 @@ i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern);
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern);
 /* How much an owner may add. */
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
+/* How much more the room may hold with the message beyond it. */
+i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor);
 /* How many bytes to read at most, when it need not wait. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
+/* Something that it waited for may have come. */
+void vx_rpc_govern_wake_if_may(struct vx_rpc_govern *govern);
 /* True: a read brought far more than it was sized for. */
 bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern);
+
+/* rpc_govern_share.c */
+/* It has ended: what it has is no longer part of what all have. */
+void vx_rpc_govern_share_end(struct vx_rpc_govern *govern);
+
+/* rpc_govern_hidden.c */
+/* Counts its hidden calls again: what the meter or a share says has changed. */
+void vx_rpc_govern_hidden_count(struct vx_rpc_govern *govern);
+/* A while later: what was hidden then and is now, is not on its way to us. */
+void vx_rpc_govern_hidden_settle(struct vx_rpc_govern *govern);
+/* It has ended. */
+void vx_rpc_govern_hidden_end(struct vx_rpc_govern *govern);
+/* There are too many, it has more than its part, and it is not its turn. */
+bool vx_rpc_govern_hides(const struct vx_rpc_govern *govern);
+/* A read need not be shortened for them. */
+bool vx_rpc_govern_hidden_few(const struct vx_rpc_govern *govern);
+/* Several calls of it await their message, and too few have got it since the last check. */
+bool vx_rpc_govern_is_mute(const struct vx_rpc_govern *govern);
+/* Which of two that wait speaks first. */
+bool vx_rpc_govern_speaks_before(const struct vx_rpc_govern *a,
+                                 const struct vx_rpc_govern *b);
+/* Ends a turn that is over. */
+void vx_rpc_govern_speaker_check(struct vx_rpc_governor *governor, i64 now_ns);
+/* Gives the turn to `next`, which waits for it, if that may be now. */
+void vx_rpc_govern_speaker_give(struct vx_rpc_governor *governor,
+                                struct vx_rpc_govern *next, i64 now_ns);
 
 /* rpc_govern_walk.c */
 /* Bytes that were read into, or sent from, the message's pieces. */
@@ -122,6 +161,8 @@ void vx_rpc_govern_walk_sent(struct vx_rpc_govern *govern, const struct msghdr *
                              size_t count);
 
 /* rpc_govern_turn.c */
+/* Whether bytes or the end wait to be read: then the client waits for us. */
+bool vx_rpc_govern_has_spoken(const struct vx_rpc_govern *govern);
 /* A connection has come: closes one that has begun no call, if there are too many. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns);
 

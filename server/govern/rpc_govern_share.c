@@ -13,6 +13,14 @@
 #define ANSWERS_MAX        (32u << 20)
 #define ANSWERS_OF_ONE_MAX (8u << 20)
 
+static void served_add(const struct vx_rpc_govern *govern, i32 more)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    i32 *served = &governor->served_of[govern->origin], before = *served;
+    *served += more;
+    governor->origins_served += (*served > 0) - (before > 0);
+}
+
 void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32 more)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
@@ -27,13 +35,30 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
             govern->governor->streaming += (before + more > 0) - (before > 0);
             govern->governor->streams_of[govern->origin] += more;
         }
+        if (share == VX_RPC_SHARE_SERVED) served_add(govern, more);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
+        vx_rpc_govern_hidden_count(govern);
+        if (govern->waits == VX_RPC_WAIT_HIDDEN) vx_rpc_govern_wake_if_may(govern);
         if (!govern->shares[VX_RPC_SHARE_STREAMS] && !govern->shares[VX_RPC_SHARE_IDLE])
             vx_h2_meter_none_waits(&govern->meter);
         if (share == VX_RPC_SHARE_REFUSED && (!before || more < 0))
             govern->refused_ns = vx_clock_ns();
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+void vx_rpc_govern_share_end(struct vx_rpc_govern *govern)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    const i32 *shares = govern->shares;
+    governor->calls_open -= shares[VX_RPC_SHARE_ARRIVED];
+    governor->active -= shares[VX_RPC_SHARE_CALLS] > 0;
+    governor->streaming -= shares[VX_RPC_SHARE_STREAMS] > 0;
+    governor->streams_of[govern->origin] -= shares[VX_RPC_SHARE_STREAMS];
+    served_add(govern, -shares[VX_RPC_SHARE_SERVED]);
+    governor->takers -= govern->tensors > 0;
+    governor->tensors -= govern->tensors;
+    governor->answers -= govern->answers;
 }
 
 i32 vx_rpc_governor_active(struct vx_rpc_governor *governor)
@@ -59,6 +84,17 @@ i32 vx_rpc_govern_streams_from(struct vx_rpc_place place)
     i32 streams = govern ? govern->governor->streams_of[govern->origin] : 0;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return streams;
+}
+
+bool vx_rpc_govern_has_part(struct vx_rpc_place place, i32 streams_max)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    bool has = governor && governor->streams_of[govern->origin] <=
+                               streams_max / (governor->origins_served + 1);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return has;
 }
 
 /* IDLE includes the awaited inferences whose message their client has not sent, but not

@@ -4,12 +4,19 @@
 #include "engine/base/process/clock.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 
 #define LOOK_NS (VX_NS_PER_S / 2)
 /* How often a connection that waits for calls or work is checked. */
 #define WAIT_NS (10 * VX_NS_PER_MS)
 /* An owner that has nothing to read after so long loses its turn to the next one. */
 #define OWNER_NS (5 * VX_NS_PER_MS)
+/* In the order of turns, so much is left of any message at least; and so many turns that one
+ * let pass count. */
+#define REST_MIN   (64 << 10)
+#define PASSES_MAX 7
+/* What lies beyond the room and brings nothing for so long makes way for another. */
+#define BEYOND_DRY_NS (20 * VX_NS_PER_MS)
 /* gRPC has freed what an ended connection held after so long.  Until then nobody else gets a
  * turn: with the 500 ms of a check, of eight clients with 9 MB each of which some vanished in
  * the middle, the others waited for up to 500 ms. */
@@ -19,7 +26,7 @@
 #define STILL_BYTES (128 << 10)
 #define STILL_LOOKS 6
 /* While nothing else may go on, the message beyond the room has so many checks left at the
- * rate at which it comes: 10 s. */
+ * rate at which it comes: 10 s.  If next to nothing comes, it is closed sooner. */
 #define BEYOND_LOOKS 20
 /* A connection that brings less from check to check has no claim to its place. */
 #define SLOW_BYTES (8 << 10)
@@ -38,10 +45,9 @@
 /* A connection is closed after so many checks in which it waits for messages to be taken,
  * and none is: its client reads no answer. */
 #define UNTAKEN_LOOKS 8
-/* While calls that were read are many, a connection of which several await their message
- * and none gets one is closed after so many checks. */
+/* A connection is closed after so many checks in which several calls of it await their
+ * message and none gets one. */
 #define MUTE_LOOKS 10
-#define MUTE_CALLS 2
 /* A connection is closed after so many checks within the preface or one header block. */
 #define BROKEN_LOOKS 40
 /* While records are scarce, a connection is closed that has had refused calls and read
@@ -63,8 +69,7 @@
 
 /* ------- iterations of the accept thread ------- */
 
-/* Whether bytes or the end wait to be read: then the client waits for us. */
-static bool has_spoken(const struct vx_rpc_govern *govern)
+bool vx_rpc_govern_has_spoken(const struct vx_rpc_govern *govern)
 {
     struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLIN};
     return (govern->session && vx_tls_pending(govern->session)) || poll(&ask, 1, 0) > 0;
@@ -74,28 +79,43 @@ static bool has_spoken(const struct vx_rpc_govern *govern)
  * therefore have sent nothing more; then we wait for the client. */
 static bool waits_for_us(const struct vx_rpc_govern *govern)
 {
-    if (govern->waits != VX_RPC_WAIT_BYTES) return govern->waits != VX_RPC_WAIT_NONE;
-    return has_spoken(govern);
+    bool full = govern->waits == VX_RPC_WAIT_BYTES || govern->waits == VX_RPC_WAIT_HIDDEN;
+    if (!full) return govern->waits != VX_RPC_WAIT_NONE;
+    return vx_rpc_govern_has_spoken(govern);
 }
 
-/* What is left of its messages.  The connection with the least left goes first, so that
- * the fewest wait. */
+/* What is left of its messages. */
 static i64 rest_of(const struct vx_rpc_govern *govern)
 {
     return govern->meter.announced - govern->meter.came;
 }
 
-/* A connection that used its turns goes before one that let them pass. */
+/* What it asks for: less is left of its messages, and it used its turns. */
+static i64 asks_for(const struct vx_rpc_govern *govern)
+{
+    i32 passes = govern->passes < PASSES_MAX ? govern->passes : PASSES_MAX;
+    return (rest_of(govern) + REST_MIN) * (1 + passes);
+}
+
+static i64 waited_ms(const struct vx_rpc_govern *govern)
+{
+    i64 waited_ns = govern->queued_ns ? govern->governor->turn_ns - govern->queued_ns : 0;
+    return waited_ns > 0 ? waited_ns / VX_NS_PER_MS + 1 : 1;
+}
+
+/* First the one that has waited longest for what it asks for: so the fewest wait, and none for
+ * ever.  By what is left alone, 8 clients with messages of 5 bytes kept one of 1 MB waiting
+ * for 38 s. */
 static bool goes_before(const struct vx_rpc_govern *a, const struct vx_rpc_govern *b)
 {
-    return a->passes != b->passes ? a->passes < b->passes : rest_of(a) < rest_of(b);
+    return waited_ms(a) * asks_for(b) > waited_ms(b) * asks_for(a);
 }
 
 static void owner_check(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *owner = governor->owner;
     if (!owner || now_ns - governor->owner_ns < OWNER_NS) return;
-    if (owner->waits == VX_RPC_WAIT_NONE && has_spoken(owner)) return;
+    if (owner->waits == VX_RPC_WAIT_NONE && vx_rpc_govern_has_spoken(owner)) return;
     owner->passes++;
     governor->owner = NULL;
 }
@@ -104,52 +124,89 @@ static void owner_set(struct vx_rpc_governor *governor, struct vx_rpc_govern *ow
                       i64 now_ns)
 {
     governor->owner = owner;
-    governor->owner_ns = now_ns;
+    governor->owner_ns = owner->queued_ns = now_ns;
     owner->had_turn = true;
     vx_rpc_govern_wake(owner);
 }
 
+/* While another message wants its place, what brings nothing goes back into the room, as
+ * far as the room may hold so much more. */
+static void beyond_check(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *beyond = governor->beyond;
+    if (!beyond) return;
+    if (vx_rpc_govern_has_spoken(beyond)) governor->beyond_ns = now_ns;
+    if (now_ns - governor->beyond_ns < BEYOND_DRY_NS) return;
+    if (vx_rpc_govern_room_passed(governor) <= 0) return;
+    beyond->passes++;
+    governor->beyond = NULL;
+}
+
+/* Who is next, of those that wait. */
+struct next {
+    struct vx_rpc_govern *owner, *beyond, *speaker;
+};
+
+static void next_consider(struct next *next, struct vx_rpc_govern *one)
+{
+    bool hides = one->waits == VX_RPC_WAIT_HIDDEN;
+    bool owner = !hides && (!next->owner || goes_before(one, next->owner));
+    bool beyond = !hides && one->meter.unfinished == 1 &&
+                  (!next->beyond || goes_before(one, next->beyond));
+    bool speaker =
+        hides && (!next->speaker || vx_rpc_govern_speaks_before(one, next->speaker));
+    if (!(owner || beyond || speaker) || !vx_rpc_govern_has_spoken(one)) return;
+    if (owner) next->owner = one;
+    if (beyond) next->beyond = one;
+    if (speaker) next->speaker = one;
+}
+
 /* The first message for which there is no room lies beyond it, and leaves its bytes to the
  * others; turns are for the quarter that owners may add. */
-static void turn_give(struct vx_rpc_governor *governor, struct vx_rpc_govern *next,
+static void turn_give(struct vx_rpc_governor *governor, const struct next *next,
                       i64 now_ns)
 {
-    if (!governor->beyond && next->meter.unfinished == 1) {
-        governor->beyond = next;
-        vx_rpc_govern_wake(next);
+    if (next->beyond) beyond_check(governor, now_ns);
+    if (!governor->beyond && next->beyond) {
+        governor->beyond = next->beyond;
+        governor->beyond_ns = next->beyond->queued_ns = now_ns;
+        vx_rpc_govern_wake(next->beyond);
     } else if (vx_rpc_govern_room_owner(governor) > 0) {
-        owner_set(governor, next, now_ns);
+        owner_set(governor, next->owner, now_ns);
     }
 }
 
 static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
 {
     owner_check(governor, now_ns);
-    struct vx_rpc_govern *next = NULL;
+    vx_rpc_govern_speaker_check(governor, now_ns);
+    struct next next = {0};
     i64 next_ns = VX_NEVER;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
         if (one->waits == VX_RPC_WAIT_NONE) continue;
         vx_rpc_govern_fill(one, now_ns);
         enum vx_rpc_wait waits = vx_rpc_govern_must_wait(one);
         if (waits == VX_RPC_WAIT_NONE) {
+            /* What it may read now may be a crumb. */
+            if (one->waits == VX_RPC_WAIT_BYTES) next_consider(&next, one);
             vx_rpc_govern_wake(one);
             continue;
         }
         one->waits = waits;
-        if (waits != VX_RPC_WAIT_BYTES)
-            next_ns = now_ns + WAIT_NS;
-        else if ((!next || goes_before(one, next)) && has_spoken(one))
-            next = one;
+        if (waits != VX_RPC_WAIT_BYTES) next_ns = now_ns + WAIT_NS;
+        if (waits == VX_RPC_WAIT_BYTES || waits == VX_RPC_WAIT_HIDDEN)
+            next_consider(&next, one);
     }
-    if (!next || governor->going) return next_ns;
-    if (!governor->owner) turn_give(governor, next, now_ns);
+    if (next.speaker) vx_rpc_govern_speaker_give(governor, next.speaker, now_ns);
+    if (!next.owner || governor->going) return next_ns;
+    if (!governor->owner) turn_give(governor, &next, now_ns);
     return now_ns + OWNER_NS < next_ns ? now_ns + OWNER_NS : next_ns;
 }
 
 static bool waits_for_room(const struct vx_rpc_governor *governor)
 {
     for (const struct vx_rpc_govern *one = governor->live; one; one = one->next)
-        if (one->waits == VX_RPC_WAIT_BYTES && has_spoken(one)) return true;
+        if (one->waits == VX_RPC_WAIT_BYTES && vx_rpc_govern_has_spoken(one)) return true;
     return false;
 }
 
@@ -162,7 +219,8 @@ static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
     if (now_ns - governor->freed_ns < STUCK_NS) return;
     if (vx_rpc_govern_room_owner(governor) > 0) return;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        if (one->still) return; /* one without progress is closed first */
+        if (one->still && !waits_for_us(one))
+            return; /* one without progress is closed first */
         if (one->cut || one->meter.unfinished <= 1) continue;
         if (!most || one->meter.held > most->meter.held) most = one;
     }
@@ -179,7 +237,8 @@ static void look_beyond(struct vx_rpc_governor *governor, bool room_wanted, i64 
                  vx_rpc_govern_room_owner(governor) <= 0;
     i64 brought = beyond ? (i64)(beyond->meter.bytes - beyond->bytes_seen) : 0;
     bool slow = stuck && rest_of(beyond) > BEYOND_LOOKS * brought;
-    governor->beyond_slow = slow ? governor->beyond_slow + 1 : 0;
+    i32 looks = brought < SLOW_BYTES ? STILL_LOOKS / 2 : 1;
+    governor->beyond_slow = slow ? governor->beyond_slow + looks : 0;
     if (governor->beyond_slow < STILL_LOOKS) return;
     vx_rpc_govern_close(beyond, VX_RPC_CUT_STILL);
     governor->beyond_slow = 0;
@@ -252,8 +311,7 @@ static bool is_flood(const struct vx_rpc_govern *govern)
 /* For calls, work or a rest: the others are not the client's doing alone. */
 static bool is_held_up(const struct vx_rpc_govern *govern)
 {
-    return govern->waits == VX_RPC_WAIT_CALLS || govern->waits == VX_RPC_WAIT_WORK ||
-           govern->waits == VX_RPC_WAIT_REST;
+    return govern->waits > VX_RPC_WAIT_NONE && govern->waits < VX_RPC_WAIT_TAKEN;
 }
 
 static bool is_untaken(const struct vx_rpc_govern *govern)
@@ -262,24 +320,41 @@ static bool is_untaken(const struct vx_rpc_govern *govern)
            govern->meter.waiting >= govern->waiting_seen;
 }
 
-static bool is_mute(const struct vx_rpc_govern *govern)
-{
-    return govern->governor->unseen >= CALLS_UNSEEN_FEW &&
-           vx_rpc_govern_hidden(govern) >= MUTE_CALLS &&
-           govern->meter.finished == govern->finished_seen;
-}
-
 /* The checks of a connection that brings too little or reads too little. */
 static void look_at_rest(struct vx_rpc_govern *govern)
 {
+    bool waits = waits_for_us(govern);
     bool broken = govern->meter.preface_left || govern->meter.block_open;
     govern->untaken = is_untaken(govern) ? govern->untaken + 1 : 0;
     govern->waiting_seen = govern->meter.waiting;
-    govern->mute = is_mute(govern) ? govern->mute + 1 : 0;
-    govern->broken = broken && !waits_for_us(govern) ? govern->broken + 1 : 0;
+    bool mute = (!waits || govern->vain_turns) && vx_rpc_govern_is_mute(govern);
+    govern->mute = mute ? govern->mute + 1 : 0;
+    govern->broken = broken && !waits ? govern->broken + 1 : 0;
     if (govern->untaken >= UNTAKEN_LOOKS) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
     if (govern->mute >= MUTE_LOOKS || govern->broken >= BROKEN_LOOKS)
         vx_rpc_govern_close(govern, VX_RPC_CUT_LATE);
+}
+
+/* It waits for room, and its client has sent next to nothing meanwhile, though it may: the
+ * rest of its message is not there. */
+static bool stalls(const struct vx_rpc_govern *govern)
+{
+    int sent = 0;
+    if (govern->waits != VX_RPC_WAIT_BYTES) return false;
+    (void)ioctl(govern->place.descriptor, FIONREAD, &sent);
+    return sent < SLOW_BYTES && sent < rest_of(govern);
+}
+
+/* What brings next to nothing makes no progress either while nobody waits: else it would
+ * begin anew between two requests of others. */
+static void look_still(struct vx_rpc_govern *govern, bool counts)
+{
+    u64 brought = govern->meter.bytes - govern->bytes_seen;
+    bool holds = vx_rpc_govern_holds(govern) > vx_rpc_govern_small(govern);
+    if (!holds || brought >= (counts ? STILL_BYTES : SLOW_BYTES))
+        govern->still = 0;
+    else if (counts)
+        govern->still++;
 }
 
 /* Checks one connection.  One that waits for us is not slow. */
@@ -289,12 +364,7 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     const struct vx_h2_meter *meter = &govern->meter;
     bool waits = waits_for_us(govern);
     bool slow = !waits && meter->bytes - govern->bytes_seen < SLOW_BYTES;
-    bool holds = vx_rpc_govern_holds(govern) > vx_rpc_govern_small(govern) && room_wanted;
-    bool still = holds && meter->bytes - govern->bytes_seen < STILL_BYTES;
-    if (!still)
-        govern->still = 0;
-    else if (!waits || govern->had_turn)
-        govern->still++;
+    look_still(govern, room_wanted && (!waits || govern->had_turn || stalls(govern)));
     govern->had_turn = false;
     govern->unread = is_unread(govern) ? govern->unread + 1 : 0;
     govern->flood = is_flood(govern) ? govern->flood + 1 : 0;
@@ -365,7 +435,7 @@ enum claim {
 
 static enum claim claim_of(const struct vx_rpc_govern *govern, i64 now_ns)
 {
-    if (has_spoken(govern))
+    if (vx_rpc_govern_has_spoken(govern))
         return now_ns - govern->begun_ns > FRESH_NS ? CLAIM_WAITED : CLAIM_UNHEARD;
     return govern->meter.preface_left ? CLAIM_NONE : CLAIM_PREFACE;
 }

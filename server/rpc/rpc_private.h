@@ -82,6 +82,7 @@ struct vx_rpc_stream {
     bool open;     /* counted in rpc->streams */
     bool started;  /* it has begun to read */
     bool heard;    /* its first message has come; queue's thread only */
+    bool unheard;  /* counted in VX_RPC_SHARE_UNHEARD */
     bool reading;  /* a receive is in progress, or a message waits for its child */
     bool read_end; /* no more messages: half-closed, or the server closes */
     bool sending;  /* the first request's answer is being sent */
@@ -419,6 +420,10 @@ bool vx_rpc_child_forgo(struct vx_rpc_record *parent);
 bool vx_rpc_stream_admit(struct vx_rpc_record *record);
 /* Under the lock: the call is no longer counted as a stream, if it was. */
 void vx_rpc_stream_uncount(struct vx_rpc_record *record);
+/* Its first message is here, or the end. */
+void vx_rpc_stream_heard(struct vx_rpc_record *record);
+/* Under the lock: a request of it was answered well. */
+void vx_rpc_stream_served(struct vx_rpc_record *record);
 
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */

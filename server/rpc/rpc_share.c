@@ -209,10 +209,12 @@ static bool has_more(const struct vx_rpc_record *record)
            (part > 1 ? part : 1);
 }
 
-/* A stream without a request may be in the middle of a message: gRPC does not tell. */
+/* A stream without a request may be in the middle of a message: gRPC does not tell.  One that
+ * hardly comes is none. */
 static i64 stream_idle_ns(const struct vx_rpc_record *record)
 {
-    bool behind = vx_rpc_govern_is_behind(vx_rpc_place_of(record));
+    struct vx_rpc_place place = vx_rpc_place_of(record);
+    bool behind = vx_rpc_govern_is_behind(place) && !vx_rpc_govern_is_due(place);
     if (has_more(record)) return AWAIT_NS;
     return record->stream.served || behind ? STREAM_IDLE_NS : STREAM_FRESH_NS;
 }
@@ -234,6 +236,17 @@ static bool may_lose_unserved(const struct vx_rpc_record *record)
     return !record->stream.served && may_lose_stream(record);
 }
 
+/* It was answered a moment ago, and its origin has no more than its part: others have no
+ * claim to it.  An origin with four busy streams lost three of them to 64 addresses with
+ * streams that were never answered. */
+static bool is_busy(const struct vx_rpc_record *record)
+{
+    const struct vx_rpc_stream *stream = &record->stream;
+    return stream->served && vx_clock_ns() - stream->active_ns < STREAM_FRESH_NS &&
+           vx_rpc_govern_has_part(vx_rpc_place_of(record),
+                                  record->rpc->options.streams_max);
+}
+
 /* Under the lock.  For a stream from an origin that has fewer of them than another: one of the
  * other's, with a reference; or NULL.  It is between two requests, and has been for longest.
  * 70 connections of one client with one stream each had all of them for as long as each sent
@@ -250,6 +263,7 @@ static struct vx_rpc_record *room_crowd(const struct vx_rpc_record *record)
         if (!stream->open || !stream->started || stream->first) continue;
         struct vx_rpc_place place = vx_rpc_place_of(one);
         if (stream->active_ns > until_ns && vx_rpc_govern_is_behind(place)) continue;
+        if (is_busy(one)) continue;
         i32 has = vx_rpc_govern_streams_from(place);
         bool shorter = going && stream->active_ns >= going->stream.active_ns;
         if (has < most || (has == most && shorter)) continue;
@@ -265,9 +279,8 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     bool full = rpc->streams >= rpc->options.streams_max;
-    if (full) going = room_crowd(record);
-    if (full && !going)
-        going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_unserved);
+    if (full) going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_unserved);
+    if (full && !going) going = room_crowd(record);
     if (full && !going) going = room_find(record, VX_RPC_SHARE_STREAMS, may_lose_stream);
     if (going) vx_rpc_stream_uncount(going);
     if (going) vx_rpc_refused_count(going, true);
@@ -277,7 +290,9 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     record->stream.last = &record->stream.first;
     if (admitted) {
         rpc->streams++;
+        record->stream.unheard = true;
         vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS, 1);
+        vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_UNHEARD, 1);
     }
     pthread_mutex_unlock(&rpc->lock);
     if (going)
@@ -287,11 +302,36 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     return admitted;
 }
 
+/* Under the lock. */
+static void heard(struct vx_rpc_record *record)
+{
+    if (!record->stream.unheard) return;
+    record->stream.unheard = false;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_UNHEARD, -1);
+}
+
+void vx_rpc_stream_heard(struct vx_rpc_record *record)
+{
+    pthread_mutex_lock(&record->rpc->lock);
+    heard(record);
+    pthread_mutex_unlock(&record->rpc->lock);
+}
+
+void vx_rpc_stream_served(struct vx_rpc_record *record)
+{
+    if (record->stream.served || !record->stream.open) return;
+    record->stream.served = true;
+    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_SERVED, 1);
+}
+
 void vx_rpc_stream_uncount(struct vx_rpc_record *record)
 {
+    heard(record);
     if (!record->stream.open) return;
     record->stream.open = false;
     record->rpc->streams--;
+    if (record->stream.served)
+        vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_SERVED, -1);
     vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_STREAMS, -1);
 }
 

@@ -132,7 +132,7 @@ static void on_sent(void *context, bool ok)
     stream->sending = false;
     if (child->end_code == GRPC_STATUS_OK) {
         stream->active_ns = vx_clock_ns();
-        stream->served = true;
+        vx_rpc_stream_served(parent);
     }
     if (!ok) {
         stream_set_end(parent, GRPC_STATUS_CANCELLED, stream_left);
@@ -239,6 +239,7 @@ static void on_message(void *context, bool ok)
     struct vx_rpc_record *parent = context;
     if (parent->payload && parent->stream.heard)
         vx_rpc_govern_taken(vx_rpc_place_of(parent));
+    if (!parent->stream.heard) vx_rpc_stream_heard(parent);
     parent->stream.heard = true;
     if (ok && parent->payload && !parent->cancelled) {
         turn_await(parent);

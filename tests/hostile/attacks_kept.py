@@ -131,6 +131,45 @@ def calls_unreported(swarm, target):
     swarm.add(200, target.grpc, script)
 
 
+@attack("1,000 connections with one small call each whose message never comes", seconds=4)
+def calls_hidden(swarm, target):
+    def script(_peer):
+        yield h2.opening() + h2.headers(1, h2.call_block(LIVE))
+    swarm.add(1000, target.grpc, script)
+
+
+@attack("80 connections that send the headers of small calls as fast as they are read", seconds=5)
+def calls_hidden_fast(swarm, target):
+    def script(_peer):
+        full, again = h2.kept_block(LIVE)
+        yield h2.opening() + h2.headers(1, full)
+        for first in range(3, 1 << 20, 400):
+            yield h2.flow([h2.headers(0, again)], first, 200)
+    swarm.add(80, target.grpc, script)
+
+
+@attack("500 connections with two small calls each, of 28 KB of headers and no message", seconds=5)
+def headers_kept(swarm, target):
+    block = h2.call_block(LIVE) + b"".join(h2.field("y", b"v" * 60) for _ in range(150))
+
+    def script(_peer):
+        yield h2.opening() + h2.headers(1, block) + h2.headers(3, block)
+    swarm.add(500, target.grpc, script)
+
+
+@attack("8 connections with 12 MB of a message, and then a byte of the next", seconds=5)
+def beyond_twice(swarm, target):
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening() + h2.headers(1, h2.call_block(LIVE))
+        unsent = {1: h2.message(bytes(12 * MB), 13 * MB)}
+        while unsent:
+            yield windows.take(unsent) or None
+        yield h2.headers(3, h2.call_block(LIVE)) + h2.data(3, b"\0")
+    swarm.add(8, target.grpc, script)
+
+
 def between(pieces, **settings):
     """Small calls of 15 KB, which are answered at once, and a piece behind each: `pieces(windows,
     ids)` gives their bytes, and takes the ids of its streams from `ids`."""

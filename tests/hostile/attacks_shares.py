@@ -52,6 +52,51 @@ def almost_whole(swarm, target):
     swarm.add(400, target.grpc, almost(60000, 300))
 
 
+def standing(body, length):
+    """So much of a message, and then 200 bytes of it now and then."""
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening() + h2.headers(1, h2.call_block(h2.INFER))
+        unsent = {1: h2.message(bytes(body), length)}
+        while True:
+            yield windows.take(unsent) or None
+            if not unsent:
+                yield 0.1
+                unsent = {1: bytes(200)}
+    return script
+
+
+@attack("100 connections that stand still within a message of 64 MB, and come back", seconds=4)
+def room_kept(swarm, target):
+    swarm.add(100, target.grpc, standing(300 << 10, 64 << 20))
+
+
+@attack("60 connections with 10 halves of requests each, which creep, and 4 with small ones",
+        seconds=4)
+def room_pieces(swarm, target):
+    block = h2.call_block(h2.INFER)
+
+    def halves(_peer):
+        ids = range(1, 21, 2)
+        yield h2.opening() + b"".join(
+            h2.headers(one, block) + h2.data(one, h2.message(bytes(600), 20000)) for one in ids)
+        while True:
+            yield 0.3
+            yield b"".join(h2.data(one, bytes(40)) for one in ids)
+
+    def small(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        full, again = h2.kept_block(h2.INFER)
+        end = h2.data(0, h2.message(b""), h2.END_STREAM)
+        yield h2.opening() + h2.headers(1, full) + h2.data(1, h2.message(b""), h2.END_STREAM)
+        for first in range(3, 1 << 24, 100):
+            yield h2.flow([h2.headers(0, again), end], first, 50)
+    swarm.add(60, target.grpc, halves)
+    swarm.add(4, target.grpc, small)
+
+
 def ended_calls(count):
     """Calls that the server has ended at once; the client never ends its half."""
     def script(peer):

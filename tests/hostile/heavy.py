@@ -8,6 +8,7 @@ Ends with exit code 0 and a line that says what it did; or with 1 and what went 
 connection is a failure, also when gRPC would have opened another.
 """
 import argparse
+import socket
 import sys
 import threading
 import time
@@ -221,16 +222,46 @@ def streamer(client):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("name", choices=[*WORK, "idle"])
+    parser.add_argument("name", choices=[*WORK, "idle", "headers_first"])
     parser.add_argument("--server", required=True)
     args = parser.parse_args()
     if args.name == "idle":
         return idle(args.server)
+    if args.name == "headers_first":
+        return headers_first(args.server)
     client = Client(args.server)
     good, ended = WORK[args.name](client)
     print(args.name, ended, flush=True)
     client.close()
     return 0 if good else 1
+
+
+def headers_first(server):
+    """1,000 small calls on a connection, of which all headers come before the first message, three
+    times: each is answered."""
+    count, full = 1000, h2.call_block(h2.SERVICE + "ServerLive")
+    for _ in range(3):
+        windows = h2.Windows()
+        with connect(server) as one:
+            one.sendall(h2.opening() + h2.flow([h2.headers(0, full)], 1, count))
+            one.sendall(h2.flow([h2.data(0, h2.message(b""), h2.END_STREAM)], 1, count))
+            while len(windows.ended) < count:
+                heard = one.recv(65536)
+                if not heard:
+                    print("headers_first: closed after", len(windows.ended), "answers")
+                    return 1
+                windows.feed(heard)
+                one.sendall(windows.replies)
+                windows.replies = b""
+    return 0
+
+
+def connect(server):
+    one = socket.socket(socket.AF_UNIX if server.startswith("unix:") else socket.AF_INET)
+    one.settimeout(20)
+    host, _, port = server.rpartition(":")
+    one.connect(port if host == "unix" else (host, int(port)))
+    return one
 
 
 def idle(server):

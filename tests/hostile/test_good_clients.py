@@ -10,8 +10,8 @@ from rig import HERE
 
 HEAVY = HERE / "heavy.py"
 SECONDS = 1200  # only a hang takes longer
-TCP = ("many", "cancels", "cancels_late", "hasty", "large", "large_answers", "wide", "questions",
-       "streams")
+TCP = ("headers_first", "many", "cancels", "cancels_late", "hasty", "large", "large_answers",
+       "wide", "questions", "streams")
 UNIX = ("cancels", "wide")
 ESTABLISHED = ("streamer",)  # was there before the attackers; beside them it might be refused
 
@@ -35,7 +35,9 @@ def outcome(name, process):
 
 @pytest.mark.parametrize("names, good", [
     (("crawling", "infer_halves"), "large_few"), (("stream_places",), "streamer"),
-    (("resets_spread",), "wide"), (("headers_only_many",), "large_answers")],
+    (("calls_hidden",), "headers_first"), (("room_kept",), "large_few"),
+    (("room_pieces",), "large_few"), (("resets_spread",), "wide"),
+    (("headers_only_many",), "large_answers")],
     ids=lambda value: value if isinstance(value, str) else "+".join(value))
 def test_is_served_beside(names, good, tmp_path_factory):
     rigs = Rigs(tmp_path_factory)

@@ -1,6 +1,5 @@
 /* The governor's own rules, on connections that nothing else reads: how much room
- * incomplete messages have, which connection is closed for a new one, shares of the
- * arena, and when memory is returned to the system.
+ * incomplete messages have, shares of the arena, and when memory is returned to the system.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -43,6 +42,7 @@ START_TEST(room_is_less_beside_connections_and_calls)
         rig_call(1, (u32)(2 * i + 1));
         rig_read_all(1);
         vx_rpc_govern_arrived(rig_place(1));
+        vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_AWAITED, 1);
     }
     if (others && streams > 1) { /* one call that the server has ended */
         vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -1);
@@ -132,155 +132,6 @@ START_TEST(many_small_halves_make_room)
     for (i32 i = 0; i < holders; i++) closed += rig_is_closed(i);
     ck_assert_int_gt(closed, 0);
     ck_assert(!rig_is_closed(holders));
-    rig_close();
-}
-END_TEST
-
-/* ------- which connection goes for a new one ------- */
-
-enum what { SILENT, GREETED, SPOKEN, CALLED };
-
-static void make(i32 i, enum what what)
-{
-    if (what == SILENT) return;
-    rig_greet(i);
-    if (what == SPOKEN) return; /* what it sent has not been read */
-    rig_read_all(i);
-    for (u32 id = 1; what == CALLED && id <= 3; id += 2) {
-        rig_call(i, id);
-        rig_read_all(i);
-    }
-}
-
-/* When places are few, a connection is not kept for a call that the server has ended. */
-START_TEST(ended_calls_keep_no_place)
-{
-    rig_open(0);
-    for (i32 i = 0; i < 2; i++) {
-        make(rig_connect(), CALLED);
-        for (i32 call_of = 0; call_of < 2; call_of++) vx_rpc_govern_arrived(rig_place(i));
-        vx_rpc_governor_row(rig_governor, i)->asked_ns -= 10 * VX_NS_PER_S;
-    }
-    vx_rpc_governor_crowded(rig_governor);
-    ck_assert(!rig_is_closed(0) && !rig_is_closed(1));
-    vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -2);
-    vx_rpc_governor_crowded(rig_governor);
-    ck_assert(!rig_is_closed(0) && rig_is_closed(1));
-    rig_close();
-}
-END_TEST
-
-/* First one without a call, then one whose calls last as long as it likes, then one that
- * has not read an answer; none with a call that waits for us, and none that has just asked. */
-START_TEST(calls_that_wait_for_their_client_keep_no_place)
-{
-    enum { BUSY, UNREAD, LASTING, IDLE, ASKS };
-    static const i32 order[] = {IDLE, LASTING, UNREAD};
-    rig_open(0);
-    for (i32 i = BUSY; i <= ASKS; i++) {
-        make(rig_connect(), CALLED);
-        if (i != IDLE && i != ASKS) vx_rpc_govern_arrived(rig_place(i));
-        if (i != ASKS) vx_rpc_governor_row(rig_governor, i)->asked_ns -= 10 * VX_NS_PER_S;
-    }
-    vx_rpc_govern_share(rig_place(UNREAD), VX_RPC_SHARE_ENDED, 1);
-    vx_rpc_govern_share(rig_place(LASTING), VX_RPC_SHARE_IDLE, 1);
-    /* However long the test takes. */
-    vx_rpc_governor_row(rig_governor, ASKS)->asked_ns += VX_WAIT_SECONDS * VX_NS_PER_S;
-    for (size_t i = 0; i < VX_COUNT(order); i++) {
-        ck_assert(!rig_is_closed(order[i]));
-        vx_rpc_governor_crowded(rig_governor);
-        ck_assert(rig_is_closed(order[i]));
-    }
-    vx_rpc_governor_crowded(rig_governor);
-    ck_assert(!rig_is_closed(BUSY) && !rig_is_closed(ASKS));
-    rig_close();
-}
-END_TEST
-
-/* With 1024 places, of 513 connections that have begun no call one is closed at once:
- * the oldest that has sent nothing, else the oldest that has only sent its preface,
- * else the oldest whose bytes are unread, if it has waited for 2 s. */
-START_TEST(of_fresh_connections_the_least_goes)
-{
-    static const struct {
-        enum what first[4], others;
-        i32 going; /* -1: none */
-        bool waited;
-    } cases[] = {
-        {{SILENT, SILENT, SILENT, SILENT}, SILENT, 0, false},
-        {{CALLED, SPOKEN, GREETED, SILENT}, SILENT, 3, false},
-        {{SPOKEN, CALLED, GREETED, GREETED}, GREETED, 2, false},
-        {{GREETED, SPOKEN, SPOKEN, SILENT}, SPOKEN, 3, false},
-        {{CALLED, SPOKEN, SPOKEN, SPOKEN}, SPOKEN, -1, false},
-        {{CALLED, SPOKEN, SPOKEN, SPOKEN}, SPOKEN, 1, true},
-        {{CALLED, SPOKEN, GREETED, SPOKEN}, SPOKEN, 2, true},
-        {{CALLED, CALLED, CALLED, GREETED}, SPOKEN, 3, false},
-    };
-    rig_open(0);
-    i32 fresh = 0;
-    for (i32 i = 0; fresh < RIG_CONNECTIONS_MAX / 2; i++) {
-        enum what what =
-            i < (i32)VX_COUNT(cases[0].first) ? cases[_i].first[i] : cases[_i].others;
-        rig_connect();
-        make(i, what);
-        fresh += what != CALLED;
-        ck_assert(!rig_is_closed(i));
-    }
-    for (i32 i = 0; i < rig_count; i++)
-        ck_assert_msg(!rig_is_closed(i), "%d went early", i);
-    i32 before = rig_count;
-    for (i32 i = 0; cases[_i].waited && i < before; i++)
-        vx_rpc_governor_row(rig_governor, i)->begun_ns -= 3 * VX_NS_PER_S;
-    rig_connect();
-    for (i32 i = 0; i < before; i++)
-        ck_assert_msg(rig_is_closed(i) == (i == cases[_i].going),
-                      "case %d: connection %d", _i, i);
-    rig_close();
-}
-END_TEST
-
-/* Of 513 connections those of the origin that has most go, though others are older and
- * have sent nothing since the preface. */
-START_TEST(of_fresh_connections_the_crowd_goes)
-{
-    enum { FIRST, SECOND, CROWD, OTHER, NEW };
-    static const u16 origins[] = {FIRST, SECOND, SECOND, CROWD, OTHER};
-    rig_open(0);
-    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 2; i++) {
-        rig_connect_from(i < (i32)VX_COUNT(origins) ? origins[i] : CROWD);
-        make(i, i == 3 ? SPOKEN : GREETED);
-    }
-    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 4; i++) {
-        rig_connect_from((u16)(NEW + i));
-        make(rig_count - 1, GREETED);
-    }
-    for (i32 i = 0; i < 5; i++)
-        ck_assert_msg(!rig_is_closed(i), "connection %d of origin %d", i, origins[i]);
-    i32 closed = 0;
-    for (i32 i = 5; i < RIG_CONNECTIONS_MAX / 2; i++) closed += rig_is_closed(i);
-    ck_assert_int_eq(closed, RIG_CONNECTIONS_MAX / 4);
-    rig_close();
-}
-END_TEST
-
-/* What was closed takes no place of others, though gRPC has not ended it yet: of 512
- * connections one after the other is closed, and as many come. */
-START_TEST(of_fresh_connections_the_closed_count_no_more)
-{
-    rig_open(0);
-    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 2; i++) {
-        rig_connect();
-        make(i, GREETED);
-    }
-    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 4; i++) {
-        ck_assert_int_eq(write(rig_theirs[i], "no frame of HTTP/2", 18), 18);
-        rig_read_all(i);
-        ck_assert(rig_is_closed(i));
-        rig_connect();
-        make(rig_count - 1, GREETED);
-    }
-    for (i32 i = RIG_CONNECTIONS_MAX / 4; i < rig_count; i++)
-        ck_assert_msg(!rig_is_closed(i), "connection %d of %d", i, rig_count);
     rig_close();
 }
 END_TEST
@@ -431,6 +282,21 @@ static void *leave_free(void)
     return last;
 }
 
+/* What a connection was kept with is free when it has ended. */
+START_TEST(memory_is_given_back_after_connections)
+{
+    struct vx_rpc_memory memory = {0};
+    i64 now_ns = 100 * VX_NS_PER_S;
+    rig_open(0);
+    for (i32 i = 0; i < 600; i++) rig_connect();
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), VX_NEVER);
+    for (i32 i = 0; i < 600; i++) rig_end(i);
+    now_ns += LOOK_NS;
+    ck_assert_int_eq(vx_rpc_memory_turn(&memory, rig_governor, now_ns), now_ns + LOOK_NS);
+    rig_close();
+}
+END_TEST
+
 START_TEST(memory_is_given_back_while_much_comes)
 {
     struct vx_rpc_memory memory = {0};
@@ -475,16 +341,12 @@ int main(void)
     tcase_add_loop_test(tests, room_is_less_beside_connections_and_calls, 0, 6);
     tcase_add_test(tests, who_brings_nothing_lets_others_go_on);
     tcase_add_test(tests, many_small_halves_make_room);
-    tcase_add_test(tests, ended_calls_keep_no_place);
-    tcase_add_test(tests, calls_that_wait_for_their_client_keep_no_place);
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
-    tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 8);
-    tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
-    tcase_add_test(tests, of_fresh_connections_the_closed_count_no_more);
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, an_ended_connection_is_known_as_such);
     tcase_add_test(tests, memory_is_given_back_while_much_comes);
+    tcase_add_test(tests, memory_is_given_back_after_connections);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,5 +1,5 @@
 /* The governor's own rules on connections that nothing else reads: calls that gRPC
- * refuses, that the server resets, or that never arrive.
+ * refuses, that the server resets, or that never arrive; and streams of each origin.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -226,6 +226,28 @@ START_TEST(refused_calls_that_are_not_read_close_their_connection)
 }
 END_TEST
 
+/* Each origin whose streams were answered has a part, and a newcomer. */
+START_TEST(origins_have_parts_of_the_streams)
+{
+    rig_open(0);
+    i32 one = rig_connect_from(1), other = rig_connect_from(2),
+        mute = rig_connect_from(3);
+    for (i32 k = 0; k < 3; k++) {
+        vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_STREAMS, 1);
+        vx_rpc_govern_share(rig_place(mute), VX_RPC_SHARE_STREAMS, 1);
+    }
+    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_SERVED, 1);
+    ck_assert(vx_rpc_govern_has_part(rig_place(one), 6));
+    ck_assert(!vx_rpc_govern_has_part(rig_place(one), 5));
+    vx_rpc_govern_share(rig_place(other), VX_RPC_SHARE_STREAMS, 1);
+    vx_rpc_govern_share(rig_place(other), VX_RPC_SHARE_SERVED, 1);
+    ck_assert(!vx_rpc_govern_has_part(rig_place(one), 6));
+    rig_end(other);
+    ck_assert(vx_rpc_govern_has_part(rig_place(one), 6));
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_calls");
@@ -236,6 +258,7 @@ int main(void)
     tcase_add_test(tests, many_at_once_bring_few_calls_each);
     tcase_add_test(tests, calls_in_vain_are_followed_by_a_rest);
     tcase_add_test(tests, refused_calls_that_are_not_read_close_their_connection);
+    tcase_add_test(tests, origins_have_parts_of_the_streams);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -114,12 +114,49 @@ START_TEST(who_crawls_does_not_keep_the_place_beyond_the_room)
 }
 END_TEST
 
+/* One client after another sends a message of 20 KB that has less to come than a larger one,
+ * whenever the last is whole: the larger one gets its turns all the same. */
+START_TEST(who_has_waited_for_long_gets_a_turn)
+{
+    i64 now_ns = vx_clock_ns();
+    u32 id = 1;
+    rig_open(0);
+    crawl_begin();
+    for (i32 turn = 0; turn < 100; turn++) {
+        crawl(turn);
+        step(&now_ns);
+    }
+    i32 large = rig_connect(), small = rig_connect();
+    const struct vx_h2_meter *meter = &vx_rpc_governor_row(rig_governor, large)->meter;
+    const struct vx_h2_meter *others = &vx_rpc_governor_row(rig_governor, small)->meter;
+    rig_greet(large);
+    rig_greet(small);
+    rig_call(large, 1);
+    ck_assert(raw_message(rig_theirs[large], 1, 100 << 10, (100 << 10) + 5));
+    for (i32 turn = 0; turn < 800 && !meter->finished; turn++) {
+        rig_read_all(large);
+        if (!rig_unread(small) && !others->unfinished) {
+            rig_call(small, id);
+            ck_assert(raw_message(rig_theirs[small], id, 20 << 10, (20 << 10) + 5));
+            id += 2;
+        }
+        rig_read_all(small);
+        crawl(turn);
+        step(&now_ns);
+    }
+    ck_assert_uint_eq(meter->finished, 1);
+    ck_assert_uint_ge(others->finished, 1);
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_crawl");
     TCase *tests = tcase_create("rpc_governor_crawl");
     tcase_add_test(tests, many_that_crawl_stay_in_the_room);
     tcase_add_test(tests, who_crawls_does_not_keep_the_place_beyond_the_room);
+    tcase_add_test(tests, who_has_waited_for_long_gets_a_turn);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -175,6 +175,34 @@ START_TEST(nearly_equal_origins_keep_what_they_have)
 }
 END_TEST
 
+/* A stream that was never answered makes way before one that was, though it is another
+ * origin that has most of them. */
+START_TEST(who_was_never_answered_goes_first)
+{
+    struct rig rig = rig_open();
+    grpc_channel *near = rpc_channel_to(rig.file), *far = rig_channel(&rig);
+    struct rpc_client clients[PLACES - 1];
+    int silent = raw_open(rig.server);
+    ck_assert(raw_call(silent, 1, RPC_STREAM, NULL));
+    VX_WAIT_UNTIL(streams_of(&rig) == 1);
+    rpc_sleep_ms(1100); /* sleep: it is no longer one that has just come */
+    for (i32 i = 0; i < PLACES - 1; i++) {
+        rpc_client_open(&clients[i], near, RPC_STREAM, 0);
+        ck_assert(is_served(&rig, &clients[i]));
+    }
+    ck_assert(newcomer_is_served(&rig, far));
+    for (i32 i = 0; i < PLACES - 1; i++) {
+        ck_assert(is_served(&rig, &clients[i]));
+        ck_assert_int_eq(leave(&clients[i]), GRPC_STATUS_OK);
+    }
+    close(silent);
+    grpc_channel_destroy(near);
+    grpc_channel_destroy(far);
+    rpc_server_wait_idle(rig.server);
+    rpc_server_close(rig.server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_stream_places");
@@ -183,6 +211,7 @@ int main(void)
     tcase_add_test(tests, refused_requests_keep_no_place);
     tcase_add_test(tests, origins_share_the_places);
     tcase_add_test(tests, nearly_equal_origins_keep_what_they_have);
+    tcase_add_test(tests, who_was_never_answered_goes_first);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
