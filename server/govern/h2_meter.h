@@ -80,7 +80,7 @@ struct vx_h2_stream {
     u32 buffer;       /* the last one with a piece of it; 0 = none */
     u32 here, weight; /* its bytes there, and what they count as */
     bool ended;       /* by its client: only what waits is left of it */
-    i32 waiting; /* as in vx_h2_meter, its own */
+    i32 waiting;      /* as in vx_h2_meter, its own */
     i64 waiting_came, waiting_held;
 };
 

@@ -385,8 +385,7 @@ ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
         vx_rpc_govern_walk_sent(govern, message, (size_t)sent);
         account_held(govern, &before);
         vx_rpc_govern_hidden_count(govern);
-        if (govern->waits == VX_RPC_WAIT_HIDDEN || before.large > govern->meter.large)
-            vx_rpc_govern_wake_if_may(govern);
+        vx_rpc_govern_wake_if_may(govern);
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     errno = error;

@@ -38,9 +38,7 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
         if (share == VX_RPC_SHARE_SERVED) served_add(govern, more);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
         vx_rpc_govern_hidden_count(govern);
-        if (govern->waits == VX_RPC_WAIT_HIDDEN) vx_rpc_govern_wake_if_may(govern);
-        if (more > 0 && govern->waits == VX_RPC_WAIT_ASKED)
-            vx_rpc_govern_wake_if_may(govern);
+        vx_rpc_govern_wake_if_may(govern);
         if (share == VX_RPC_SHARE_REFUSED && (!before || more < 0))
             govern->refused_ns = vx_clock_ns();
     }

@@ -33,7 +33,8 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
         waiting += rows[i].waiting;
         waiting_came += rows[i].waiting_came;
         waiting_held += rows[i].waiting_held;
-        large += rows[i].have == VX_H2_PREFIX_BYTES && rows[i].length >= VX_H2_MESSAGE_LONG;
+        large +=
+            rows[i].have == VX_H2_PREFIX_BYTES && rows[i].length >= VX_H2_MESSAGE_LONG;
         VX_ASSERT(rows[i].waiting >= 0 && rows[i].waiting_held >= 0);
         VX_ASSERT(!rows[i].ended || rows[i].waiting);
         announced += rows[i].have == VX_H2_PREFIX_BYTES ? rows[i].length : 0;
