@@ -164,25 +164,12 @@ static void ring(struct vx_rpc_governor *governor)
 
 /* ------- a read ------- */
 
-static void count_fresh(const struct vx_rpc_govern *govern, i32 more)
-{
-    govern->governor->fresh += more;
-    govern->governor->fresh_of[govern->origin] += more;
-}
-
-/* It has begun a call, or goes. */
-static void fresh_end(struct vx_rpc_govern *govern)
-{
-    if (govern->fresh) count_fresh(govern, -1);
-    govern->fresh = false;
-}
-
 /* From now on it takes no place of newcomers: gRPC may need a while until it has ended. */
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why)
 {
     if (govern->cut) return;
     govern->cut = why;
-    fresh_end(govern);
+    vx_rpc_govern_place_leave(govern);
     syscall(SYS_shutdown, govern->place.descriptor, SHUT_RDWR); /* without a farewell */
 }
 
@@ -246,7 +233,7 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     governor->calls += meter->calls - before.calls;
     vx_rpc_govern_unseen(govern, (i64)(meter->calls - before.calls));
     govern->spent += meter->calls - before.calls + meter->work - before.work;
-    if (meter->calls) fresh_end(govern);
+    if (meter->calls) vx_rpc_govern_place_called(govern);
     if (meter->calls != before.calls || meter->finished != before.finished)
         govern->asked_ns = vx_clock_ns();
     if (!before.unfinished || meter->finished != before.finished)
@@ -432,7 +419,6 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
                                      .streams = streams,
                                      .place = place,
                                      .origin = origin,
-                                     .fresh = true,
                                      .next = governor->live,
                                      .epoll = -1};
     vx_h2_meter_init(&govern->meter, streams, VX_H2_STREAMS_MAX,
@@ -443,7 +429,7 @@ void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place
     if (!governor->live) governor->oldest = govern;
     governor->live = govern;
     governor->live_count++;
-    count_fresh(govern, 1);
+    vx_rpc_govern_place_take(govern);
     vx_rpc_govern_bound_fresh(governor, govern->begun_ns);
     by_descriptor[place.descriptor] = govern;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -482,7 +468,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     /* Count again, and with them what gRPC and TLS keep of a connection: it is free now. */
     governor->bytes += govern->meter.bytes + VX_RPC_CONNECTION_BYTES;
     governor->calls += (u64)govern->meter.streams_count;
-    fresh_end(govern);
+    if (!govern->cut) vx_rpc_govern_place_leave(govern);
     vx_rpc_govern_hidden_end(govern);
     if (governor->owner == govern) governor->owner = NULL;
     if (governor->beyond == govern) governor->beyond = NULL;

@@ -76,6 +76,7 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *oldest;  /* the end of `live` */
     i32 fresh;                     /* connections of which that is true */
     i32 fresh_of[VX_PEER_ORIGINS]; /* those of them of each origin */
+    i32 open_of[VX_PEER_ORIGINS];  /* connections of each that are not closed */
     i32 streams_of[VX_PEER_ORIGINS]; /* open streams of each origin */
     i32 served_of[VX_PEER_ORIGINS];  /* those of them that were answered */
     i32 origins_served;              /* origins that have such streams */
@@ -165,5 +166,10 @@ void vx_rpc_govern_walk_sent(struct vx_rpc_govern *govern, const struct msghdr *
 bool vx_rpc_govern_has_spoken(const struct vx_rpc_govern *govern);
 /* A connection has come: closes one that has begun no call, if there are too many. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns);
+/* A connection has its place from the first on until the second; the third: it has begun a
+ * call. */
+void vx_rpc_govern_place_take(struct vx_rpc_govern *govern);
+void vx_rpc_govern_place_leave(struct vx_rpc_govern *govern);
+void vx_rpc_govern_place_called(struct vx_rpc_govern *govern);
 
 #endif

@@ -36,8 +36,6 @@
  * and most of its calls bring no message or its work is used up. */
 #define FLOOD_LOOKS 3
 #define FLOOD_CALLS 100 /* per check */
-/* A connection that asks nothing for so long is not a client between two requests. */
-#define IDLE_NS (5 * VX_NS_PER_S)
 /* A connection that costs so much work from check to check while it reads none of our
  * answers is closed after so many checks. */
 #define UNREAD_WORK  100
@@ -62,13 +60,6 @@
 /* Added to receive_ns_max: the call's own limit comes first; its status has a
  * sentence. */
 #define LATE_NS (5 * VX_NS_PER_S)
-/* When more than this part of all places is taken by connections that have begun no call,
- * one of the oldest is closed that has had FRESH_NS for it; when twice as many are, one
- * is closed at once. */
-#define FRESH_PART 4
-#define FRESH_MIN  256 /* with few places, all of them may be */
-#define FRESH_NS   (2 * VX_NS_PER_S)
-#define FRESH_LOOK 32
 
 /* ------- iterations of the accept thread ------- */
 
@@ -428,73 +419,4 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     if (looks) next_ns = earlier(governor->look_ns + LOOK_NS, next_ns);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return next_ns;
-}
-
-/* The claim of a connection without a call to its place. */
-enum claim {
-    CLAIM_NONE, /* its preface is not whole */
-    CLAIM_PREFACE,
-    CLAIM_WAITED, /* its client waits for us, and it is older than FRESH_NS */
-    CLAIM_UNHEARD /* its client waits for us */
-};
-
-static enum claim claim_of(const struct vx_rpc_govern *govern, i64 now_ns)
-{
-    if (vx_rpc_govern_has_spoken(govern))
-        return now_ns - govern->begun_ns > FRESH_NS ? CLAIM_WAITED : CLAIM_UNHEARD;
-    return govern->meter.preface_left ? CLAIM_NONE : CLAIM_PREFACE;
-}
-
-/* An origin that opens many connections loses its own: a client elsewhere keeps the time
- * that its network takes.  Of one origin, the connection with the least claim is closed.  What
- * we have not heard is not judged: gRPC reads it soon, and then it begins a call, or is
- * closed for what it sent, or has a smaller claim.  Of a crowd that was closed unheard,
- * newcomers from its address were a part. */
-void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
-{
-    struct vx_rpc_govern *going = NULL;
-    enum claim least = CLAIM_NONE;
-    i32 most = governor->connections_max / FRESH_PART, looks = 0, from = 0;
-    if (most < FRESH_MIN) most = FRESH_MIN;
-    if (governor->fresh <= most) return;
-    i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
-    for (struct vx_rpc_govern *one = governor->oldest; one; one = one->previous) {
-        if (!one->fresh) continue;
-        if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
-        i32 count = governor->fresh_of[one->origin];
-        enum claim claim = claim_of(one, now_ns);
-        if (claim == CLAIM_UNHEARD) continue;
-        if (going && (count < from || (count == from && claim >= least))) continue;
-        going = one;
-        from = count;
-        least = claim;
-    }
-    if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
-}
-
-/* The claim of a connection that asks nothing: 3 if a call of it waits for us, 2 if it has
- * not read an answer, 1 if its calls last as long as it likes, 0 if it has none. */
-static i32 claim_of_idle(const struct vx_rpc_govern *govern)
-{
-    i32 lasts = govern->shares[VX_RPC_SHARE_IDLE];
-    i32 ended = govern->shares[VX_RPC_SHARE_ENDED];
-    if (govern->shares[VX_RPC_SHARE_ARRIVED] > lasts + ended) return 3;
-    return ended ? 2 : lasts ? 1 : 0;
-}
-
-void vx_rpc_governor_crowded(struct vx_rpc_governor *governor)
-{
-    struct vx_rpc_govern *idle = NULL;
-    i64 since_ns = vx_clock_ns() - IDLE_NS;
-    i32 least = 3;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        i32 claim = claim_of_idle(one);
-        if (one->cut || one->asked_ns > since_ns || claim > least || claim == 3) continue;
-        if (idle && claim == least && one->asked_ns >= idle->asked_ns) continue;
-        idle = one;
-        least = claim;
-    }
-    if (idle) vx_rpc_govern_close(idle, VX_RPC_CUT_IDLE);
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
 }

@@ -230,25 +230,27 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
 
 /* ------- accepted ------- */
 
-/* When all entries are taken, a silent connection is closed.  When none is
- * silent, the one idle longest is closed before the last entries are taken. */
-static void make_room(struct vx_rpc_accept *accept)
+/* When all entries are taken, a silent connection is closed.  When none is silent, one that
+ * asks nothing is closed before the last entries are taken.  False: the newcomer gets none. */
+static bool make_room(struct vx_rpc_accept *accept, const struct vx_peer *peer)
 {
     i32 left = accept->rows_count - accept->connections; /* only this thread writes it */
     bool few = left < accept->rows_count / 16 + 1;
     struct vx_rpc_silent *least = vx_rpc_silent_least(&accept->silents);
-    if (few && !least) vx_rpc_governor_crowded(accept->governor);
-    if (accept->free || !least) return;
+    if (few && !least &&
+        !vx_rpc_governor_crowded(accept->governor, peer->origin, vx_clock_ns()))
+        return false;
+    if (accept->free || !least) return accept->free;
     count_refused(accept);
     vx_rpc_secure_note(accept, row_of_silent(least), VX_TLS_CROWDED,
                        "others wanted its place");
     vx_rpc_connection_end(accept, row_of_silent(least));
+    return accept->free;
 }
 
 static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
 {
-    make_room(accept);
-    struct vx_rpc_connection *row = accept->free;
+    struct vx_rpc_connection *row = make_room(accept, peer) ? accept->free : NULL;
     pthread_mutex_lock(&accept->lock);
     accept->accepted++;
     accept->refused += !row;

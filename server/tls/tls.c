@@ -20,25 +20,6 @@
 
 /* ------- lists, under the lock ------- */
 
-static void list_add(struct vx_tls_list *list, struct vx_tls_session *session)
-{
-    session->in = list;
-    session->next = NULL;
-    session->previous = list->last;
-    *(session->previous ? &session->previous->next : &list->first) = session;
-    list->last = session;
-}
-
-static void list_remove(struct vx_tls_session *session)
-{
-    struct vx_tls_list *list = session->in;
-    if (!list) return;
-    *(session->previous ? &session->previous->next : &list->first) = session->next;
-    *(session->next ? &session->next->previous : &list->last) = session->previous;
-    session->next = session->previous = NULL;
-    session->in = NULL;
-}
-
 /* ------- open ------- */
 
 static void copy_paths(struct vx_tls *tls)
@@ -63,7 +44,7 @@ static vx_status open_sessions(struct vx_tls *tls)
     for (i32 i = 0; i < count; i++) {
         VX_ASSERT(!pthread_mutex_init(&tls->sessions[i].lock, NULL));
         tls->sessions[i].tls = tls;
-        list_add(&tls->unused, &tls->sessions[i]);
+        vx_tls_list_add(&tls->unused, &tls->sessions[i]);
     }
     return VX_OK;
 }
@@ -144,7 +125,7 @@ static void session_wait(struct vx_tls_session *session)
 {
     struct vx_tls *tls = session->tls;
     session->state = VX_TLS_WAITING;
-    list_add(session->begun ? &tls->continued : &tls->fresh, session);
+    vx_tls_list_add(session->begun ? &tls->continued : &tls->fresh, session);
     pthread_cond_signal(&tls->work);
 }
 
@@ -154,24 +135,12 @@ static void session_tell(struct vx_tls_session *session, enum vx_tls_result resu
     struct vx_tls *tls = session->tls;
     session_over(session);
     session->result = result;
-    list_add(&tls->over, session);
+    vx_tls_list_add(&tls->over, session);
     if (result == VX_TLS_FINISHED) atomic_fetch_add(&tls->handshakes[result], 1);
     tls->options.wakeup(tls->options.context);
 }
 
-/* ------- which handshake is next ------- */
-
-/* A session that has begun goes first: the rest of a handshake costs little and makes
- * room.  Of the others, one of the origin that has fewest: a crowd waits for itself. */
-static struct vx_tls_session *choose(struct vx_tls *tls)
-{
-    struct vx_tls_session *chosen = tls->continued.first;
-    if (chosen) return chosen;
-    chosen = tls->fresh.first;
-    for (struct vx_tls_session *one = chosen; one; one = one->next)
-        if (tls->of[one->origin] < tls->of[chosen->origin]) chosen = one;
-    return chosen;
-}
+/* ------- the threads ------- */
 
 /* Of the oldest that wait for their client, one of the origin that has most. */
 static void make_room(struct vx_tls *tls)
@@ -180,7 +149,7 @@ static void make_room(struct vx_tls *tls)
     if (tls->begun < VX_TLS_SESSIONS_MAX || !going) return;
     for (i32 i = 0; one && i < OLDEST; i++, one = one->next)
         if (tls->of[one->origin] > tls->of[going->origin]) going = one;
-    list_remove(going);
+    vx_tls_list_remove(going);
     memcpy(going->why, "others wanted its place", sizeof "others wanted its place");
     session_tell(going, VX_TLS_CROWDED);
 }
@@ -189,10 +158,9 @@ static void make_room(struct vx_tls *tls)
 static struct vx_tls_session *take(struct vx_tls *tls)
 {
     struct vx_tls_session *session = NULL;
-    while (!tls->closing && !(session = choose(tls)))
+    while (!tls->closing && !(session = vx_tls_next(tls)))
         pthread_cond_wait(&tls->work, &tls->lock);
     if (tls->closing) return NULL;
-    list_remove(session);
     session->state = VX_TLS_RUNNING;
     session->again = false;
     if (!session->begun) make_room(tls);
@@ -207,14 +175,14 @@ static void put_back(struct vx_tls_session *session, enum vx_tls_result result)
         session_over(session);
         close(session->fd);
         session_clean(session);
-        list_add(&session->tls->unused, session);
+        vx_tls_list_add(&session->tls->unused, session);
     } else if (result) {
         session_tell(session, result);
     } else if (session->again) {
         session_wait(session);
     } else {
         session->state = VX_TLS_RESTING;
-        list_add(&session->tls->resting, session);
+        vx_tls_list_add(&session->tls->resting, session);
     }
 }
 
@@ -261,7 +229,7 @@ struct vx_tls_session *vx_tls_session_open(struct vx_tls *tls, int fd, u16 origi
     pthread_mutex_lock(&tls->lock);
     struct vx_tls_session *session = tls->unused.first;
     VX_ASSERT(session); /* a connection has one */
-    list_remove(session);
+    vx_tls_list_remove(session);
     session->fd = fd;
     session->origin = origin;
     session->row = row;
@@ -283,7 +251,7 @@ void vx_tls_session_go(struct vx_tls_session *session)
     pthread_mutex_lock(&session->tls->lock);
     if (session->state == VX_TLS_RUNNING) session->again = true;
     if (session->state == VX_TLS_RESTING) {
-        list_remove(session);
+        vx_tls_list_remove(session);
         session_wait(session);
     }
     pthread_mutex_unlock(&session->tls->lock);
@@ -301,7 +269,7 @@ struct vx_tls_session *vx_tls_finished(struct vx_tls *tls)
 {
     pthread_mutex_lock(&tls->lock);
     struct vx_tls_session *session = tls->over.first;
-    if (session) list_remove(session);
+    if (session) vx_tls_list_remove(session);
     pthread_mutex_unlock(&tls->lock);
     return session;
 }
@@ -334,13 +302,13 @@ bool vx_tls_session_close(struct vx_tls_session **session)
     pthread_mutex_lock(&going->tls->lock);
     bool runs = going->state == VX_TLS_RUNNING;
     going->left = runs;
-    list_remove(going);
+    vx_tls_list_remove(going);
     if (!runs) session_over(going);
     pthread_mutex_unlock(&going->tls->lock);
     if (runs) return true;
     session_clean(going);
     pthread_mutex_lock(&going->tls->lock);
-    list_add(&going->tls->unused, going);
+    vx_tls_list_add(&going->tls->unused, going);
     pthread_mutex_unlock(&going->tls->lock);
     return false;
 }

@@ -114,15 +114,23 @@ struct vx_tls {
     struct vx_tls_list over;             /* (lock) for the accept thread */
     struct vx_tls_list unused;           /* (lock) */
     struct vx_tls_session *sessions;
-    i32 begun;               /* (lock) sessions that have begun, not OVER */
-    u16 of[VX_PEER_ORIGINS]; /* (lock) sessions not OVER, of each origin */
-    struct stat seen[4];     /* watcher only: the files, as read */
+    i32 begun;                    /* (lock) sessions that have begun, not OVER */
+    u16 of[VX_PEER_ORIGINS];      /* (lock) sessions not OVER, of each origin */
+    u64 turns;                    /* (lock) handshakes that have begun */
+    u64 turn_of[VX_PEER_ORIGINS]; /* (lock) when one of each origin last did; 0 = never */
+    struct stat seen[4];          /* watcher only: the files, as read */
 
     _Atomic u64 handshakes[VX_TLS_RESULTS_COUNT];
     _Atomic u64 reloads, reloads_failed;
     atomic_bool files_kept; /* the last reload failed */
     _Atomic i64 rest_bytes; /* of all sessions */
 };
+
+/* tls_order.c, under the lock */
+void vx_tls_list_add(struct vx_tls_list *list, struct vx_tls_session *session);
+void vx_tls_list_remove(struct vx_tls_session *session);
+/* Takes the session whose step is next from its list; NULL = none waits. */
+struct vx_tls_session *vx_tls_next(struct vx_tls *tls);
 
 /* tls_files.c */
 VX_MUST_USE vx_status vx_tls_context_open(const struct vx_tls_files *files,

@@ -18,6 +18,29 @@ def crowd_idle(swarm, target):
     swarm.add(CROWD, target.grpc, script)
 
 
+def asks(path, seconds):
+    """A question now and then, on a connection that stays."""
+    full, again = h2.kept_block(path)
+
+    def script(peer):
+        yield h2.opening() + h2.headers(1, full) + h2.data(1, h2.message(b""), h2.END_STREAM)
+        yield (peer.number % 100) / 100 * seconds
+        for stream in range(3, 10_000, 2):
+            yield h2.headers(stream, again) + h2.data(stream, h2.message(b""), h2.END_STREAM)
+            yield seconds
+    return script
+
+
+@attack("1,100 connections from 4 addresses that ask one small question every 2 s", seconds=6)
+def crowd_asks(swarm, target):
+    swarm.add(1100, target.grpc, asks(h2.SERVICE + "ServerLive", 2), sources=4)
+
+
+@attack("the same from 400 addresses", seconds=6)
+def crowd_asks_apart(swarm, target):
+    swarm.add(1100, target.grpc, asks(h2.SERVICE + "ServerLive", 2), sources=400)
+
+
 @attack("6,000 connections with one call each that sends headers only", seconds=4)
 def crowd_calls(swarm, target):
     def script(_peer):

@@ -63,6 +63,17 @@ def hello_churn(swarm, target):
     swarm.add(64, bare(target), say)
 
 
+@attack("the same on 400 connections of 200 addresses", seconds=4)
+def hello_apart(swarm, target):
+    whole = hello()
+
+    def say(_peer):
+        yield whole
+        yield None
+        yield CLOSE
+    swarm.add(400, bare(target), say, sources=200)
+
+
 @attack("a ClientHello, then bytes that are no TLS, or records that are too long", seconds=3)
 def hello_garbage(swarm, target):
     whole = hello()

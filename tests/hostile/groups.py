@@ -92,6 +92,8 @@ TCP = {
 CROWDS = {
     "crowd_idle": (("crowd_idle",), 2),
     "crowd_calls": (("crowd_calls",), 2),
+    "crowd_asks": (("crowd_asks",), 5),
+    "crowd_asks_apart": (("crowd_asks_apart",), 5),
     "crowd_bursts": (("crowd_bursts",), 2.5),
     "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
 }
@@ -116,6 +118,7 @@ TLS = {
     "hellos": (("hello_half", "hello_slow", "not_tls"), 2),
     "hello_only": (("hello_only",), 2),
     "hello_churn": (("hello_churn", "hello_garbage"), 2.5),
+    "hello_apart": (("hello_apart",), 3),
     "handshakes": (("handshakes",), 2.5),
     "handshakes_silent": (("handshakes_silent",), 3),
     "records": (("records_small", "records_message"), 1.5),
@@ -124,8 +127,8 @@ TLS = {
 }
 
 QUICK = {
-    "tls_calls", "tls_messages", "tls_answers", "hellos", "hello_only", "hello_churn", "handshakes",
-    "records", "tls_all",
+    "tls_calls", "tls_messages", "tls_answers", "hellos", "hello_only", "hello_churn",
+    "hello_apart", "handshakes", "records", "tls_all",
     "bare_48", "bare_200", "admin_heads", "admin_requests",
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
     "windows_closed", "zero_window_crowd", "answers_unread", "refusals_unread",
@@ -137,6 +140,7 @@ QUICK = {
     "fields", "names_repeated", "names_hidden", "calls_unreported", "calls_hidden",
     "room_kept", "pieces_pinned",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
+    "crowd_asks",
     "calls", "messages",
 }
 

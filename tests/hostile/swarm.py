@@ -38,8 +38,9 @@ def secure_context():
 SECURE = secure_context()
 
 
-def connect_to(server, receive_bytes=None):
-    """A socket on its way to HOST:PORT, [V6]:PORT, tls:HOST:PORT or unix:PATH; connect's error."""
+def connect_to(server, receive_bytes=None, source=None):
+    """A socket on its way to HOST:PORT, [V6]:PORT, tls:HOST:PORT or unix:PATH, from an address of
+    this machine; connect's error."""
     if server.startswith("unix:"):
         one, address = socket.socket(socket.AF_UNIX), server[5:]
     else:
@@ -49,6 +50,9 @@ def connect_to(server, receive_bytes=None):
         address = (host, int(port))
     if receive_bytes:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    if source:
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_BIND_ADDRESS_NO_PORT, 1)
+        one.bind((source, 0))
     one.setblocking(False)
     return one, one.connect_ex(address)
 
@@ -56,15 +60,15 @@ def connect_to(server, receive_bytes=None):
 class Peer:
     """One connection, again and again."""
 
-    def __init__(self, swarm, server, script, reads):
+    def __init__(self, swarm, server, script, reads, source):
         self.swarm, self.server, self.script, self.reads = swarm, server, script, reads
-        self.number = len(swarm.peers)
+        self.number, self.source = len(swarm.peers), source
         self.over = self.was_cut = False
         self.socket, self.hear = None, None  # hear: a script's, given all that is read
         self.wakes = 0  # of its entries in the swarm's heap only the latest counts
 
     def open(self):
-        self.socket, error = connect_to(self.server, self.swarm.receive_bytes)
+        self.socket, error = connect_to(self.server, self.swarm.receive_bytes, self.source)
         if error not in (0, errno.EINPROGRESS):  # a Unix socket's backlog is full, or no listener
             self.swarm.not_connected += 1
             self.drop(0.02)
@@ -198,9 +202,12 @@ class Swarm:
         self.opened = self.not_connected = self.left = self.sent = self.received = 0
         self.cuts = []  # how long each connection lived that the server closed
 
-    def add(self, count, server, script, reads=True):
-        for _ in range(count):
-            self.peers.append(Peer(self, server, script, reads))
+    def add(self, count, server, script, reads=True, sources=0):
+        """From so many addresses, none of which is 127.0.0.1; 0 = from that one."""
+        for i in range(count):
+            at = i % sources if sources else 0
+            source = f"127.0.{2 + at // 250}.{1 + at % 250}" if sources else None
+            self.peers.append(Peer(self, server, script, reads, source))
 
     def watch(self, peer):
         self.by_fd[peer.socket.fileno()] = peer

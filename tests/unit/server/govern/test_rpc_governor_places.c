@@ -34,10 +34,10 @@ START_TEST(ended_calls_keep_no_place)
         for (i32 call_of = 0; call_of < 2; call_of++) vx_rpc_govern_arrived(rig_place(i));
         vx_rpc_governor_row(rig_governor, i)->asked_ns -= 10 * VX_NS_PER_S;
     }
-    vx_rpc_governor_crowded(rig_governor);
+    vx_rpc_governor_crowded(rig_governor, 0, vx_clock_ns());
     ck_assert(!rig_is_closed(0) && !rig_is_closed(1));
     vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_ARRIVED, -2);
-    vx_rpc_governor_crowded(rig_governor);
+    vx_rpc_governor_crowded(rig_governor, 0, vx_clock_ns());
     ck_assert(!rig_is_closed(0) && rig_is_closed(1));
     rig_close();
 }
@@ -61,11 +61,43 @@ START_TEST(calls_that_wait_for_their_client_keep_no_place)
     vx_rpc_governor_row(rig_governor, ASKS)->asked_ns += VX_WAIT_SECONDS * VX_NS_PER_S;
     for (size_t i = 0; i < VX_COUNT(order); i++) {
         ck_assert(!rig_is_closed(order[i]));
-        vx_rpc_governor_crowded(rig_governor);
+        vx_rpc_governor_crowded(rig_governor, 0, vx_clock_ns());
         ck_assert(rig_is_closed(order[i]));
     }
-    vx_rpc_governor_crowded(rig_governor);
+    vx_rpc_governor_crowded(rig_governor, 0, vx_clock_ns());
     ck_assert(!rig_is_closed(BUSY) && !rig_is_closed(ASKS));
+    rig_close();
+}
+END_TEST
+
+/* A crowd has 900 of 1024 places and asks now and then.  A newcomer from elsewhere takes a place
+ * of it after 100 ms without a request; one of its own after 1 s, or gets none; no small
+ * origin loses one to it. */
+START_TEST(a_crowd_makes_way)
+{
+    enum { CROWD, SMALL, NEW, CROWDED = 900 };
+    static const struct {
+        i32 newcomer, idle_ms;
+        bool closes, place;
+    } cases[] = {
+        {NEW, 99, false, true},     {NEW, 101, true, true},    {SMALL, 101, true, true},
+        {CROWD, 999, false, false}, {CROWD, 1001, true, true},
+    };
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    for (i32 i = 0; i <= CROWDED; i++) {
+        make(rig_connect_from(i < CROWDED ? CROWD : SMALL), CALLED);
+        vx_rpc_governor_row(rig_governor, i)->asked_ns =
+            now_ns - (i == CROWDED ? 4000 : cases[_i].idle_ms) * VX_NS_PER_MS;
+    }
+    vx_rpc_governor_row(rig_governor, 5)->asked_ns -= VX_NS_PER_MS / 2; /* the longest */
+    rig_call(5, 5);
+    vx_rpc_governor_row(rig_governor, 7)->asked_ns -= VX_NS_PER_MS / 4;
+    ck_assert(vx_rpc_governor_crowded(rig_governor, (u16)cases[_i].newcomer, now_ns) ==
+              cases[_i].place);
+    for (i32 i = 0; i <= CROWDED; i++) /* 5 waits for us */
+        ck_assert_msg(rig_is_closed(i) == (cases[_i].closes && i == 7),
+                      "case %d, connection %d", _i, i);
     rig_close();
 }
 END_TEST
@@ -164,6 +196,7 @@ int main(void)
     TCase *tests = tcase_create("rpc_governor_places");
     tcase_add_test(tests, ended_calls_keep_no_place);
     tcase_add_test(tests, calls_that_wait_for_their_client_keep_no_place);
+    tcase_add_loop_test(tests, a_crowd_makes_way, 0, 5);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 8);
     tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
     tcase_add_test(tests, of_fresh_connections_the_closed_count_no_more);

@@ -1,0 +1,153 @@
+/* rpc_govern_places - which connection goes when others want its place: of those that have
+ * begun no call, and of all when few places are left.
+ *
+ * An origin (struct vx_peer) that opens many connections loses its own: a client elsewhere
+ * keeps its place, and gets one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/govern/rpc_govern_private.h"
+
+#include "engine/base/process/clock.h"
+
+/* When more than this part of all places is taken by connections that have begun no call,
+ * one of the oldest is closed that has had FRESH_NS for it; when twice as many are, one
+ * is closed at once. */
+#define FRESH_PART 4
+#define FRESH_MIN  256 /* with few places, all of them may be */
+#define FRESH_NS   (2 * VX_NS_PER_S)
+#define FRESH_LOOK 32
+
+/* A connection makes way for a newcomer when it has asked nothing for so long: one of an origin
+ * that has more connections than the newcomer's, as many, and fewer.  After the last a
+ * connection is not a client between two requests. */
+#define IDLE_MORE_NS  (VX_NS_PER_S / 10)
+#define IDLE_EQUAL_NS VX_NS_PER_S
+#define IDLE_LESS_NS  (5 * VX_NS_PER_S)
+/* An origin with more than this part of all places takes none from smaller ones. */
+#define CROWD_PART 16
+
+/* ------- counts ------- */
+
+static void count_fresh(struct vx_rpc_govern *govern, bool fresh)
+{
+    if (govern->fresh == fresh) return;
+    govern->fresh = fresh;
+    govern->governor->fresh += fresh ? 1 : -1;
+    govern->governor->fresh_of[govern->origin] += fresh ? 1 : -1;
+}
+
+void vx_rpc_govern_place_take(struct vx_rpc_govern *govern)
+{
+    govern->governor->open_of[govern->origin]++;
+    count_fresh(govern, true);
+}
+
+void vx_rpc_govern_place_leave(struct vx_rpc_govern *govern)
+{
+    govern->governor->open_of[govern->origin]--;
+    count_fresh(govern, false);
+}
+
+void vx_rpc_govern_place_called(struct vx_rpc_govern *govern)
+{
+    count_fresh(govern, false);
+}
+
+/* ------- connections without a call ------- */
+
+/* The claim of a connection without a call to its place. */
+enum claim {
+    CLAIM_NONE, /* its preface is not whole */
+    CLAIM_PREFACE,
+    CLAIM_WAITED, /* its client waits for us, and it is older than FRESH_NS */
+    CLAIM_UNHEARD /* its client waits for us */
+};
+
+static enum claim claim_of(const struct vx_rpc_govern *govern, i64 now_ns)
+{
+    if (vx_rpc_govern_has_spoken(govern))
+        return now_ns - govern->begun_ns > FRESH_NS ? CLAIM_WAITED : CLAIM_UNHEARD;
+    return govern->meter.preface_left ? CLAIM_NONE : CLAIM_PREFACE;
+}
+
+/* Of the origin that has most of them, the connection with the least claim is closed.  What we
+ * have not heard is not judged: gRPC reads it soon, and then it begins a call, or is
+ * closed for what it sent, or has a smaller claim.  Of a crowd that was closed unheard,
+ * newcomers from its address were a part. */
+void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
+{
+    struct vx_rpc_govern *going = NULL;
+    enum claim least = CLAIM_NONE;
+    i32 most = governor->connections_max / FRESH_PART, looks = 0, from = 0;
+    if (most < FRESH_MIN) most = FRESH_MIN;
+    if (governor->fresh <= most) return;
+    i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
+    for (struct vx_rpc_govern *one = governor->oldest; one; one = one->previous) {
+        if (!one->fresh) continue;
+        if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
+        i32 count = governor->fresh_of[one->origin];
+        enum claim claim = claim_of(one, now_ns);
+        if (claim == CLAIM_UNHEARD) continue;
+        if (going && (count < from || (count == from && claim >= least))) continue;
+        going = one;
+        from = count;
+        least = claim;
+    }
+    if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
+}
+
+/* ------- few places are left ------- */
+
+/* The claim of a connection that asks nothing. */
+enum idle_claim {
+    IDLE_EMPTY,  /* it has no call */
+    IDLE_LASTS,  /* its calls last as long as it likes */
+    IDLE_UNREAD, /* it has not read an answer */
+    IDLE_WAITS   /* a call of it waits for us */
+};
+
+static enum idle_claim idle_claim_of(const struct vx_rpc_govern *govern)
+{
+    i32 lasts = govern->shares[VX_RPC_SHARE_IDLE];
+    i32 ended = govern->shares[VX_RPC_SHARE_ENDED];
+    if (govern->shares[VX_RPC_SHARE_ARRIVED] > lasts + ended) return IDLE_WAITS;
+    return ended ? IDLE_UNREAD : lasts ? IDLE_LASTS : IDLE_EMPTY;
+}
+
+/* How long a connection must have asked nothing to make way for a newcomer whose origin has
+ * `own` connections; VX_NEVER = it does not. */
+static i64 idle_least_ns(const struct vx_rpc_govern *govern, i32 own)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    i32 count = governor->open_of[govern->origin];
+    if (count > own + 1) return IDLE_MORE_NS;
+    if (count >= own) return IDLE_EQUAL_NS;
+    return own > governor->connections_max / CROWD_PART ? VX_NEVER : IDLE_LESS_NS;
+}
+
+/* Of the larger origin, then with the smaller claim, then without a request for longer. */
+static bool goes_first(const struct vx_rpc_govern *a, const struct vx_rpc_govern *b)
+{
+    const i32 *open_of = a->governor->open_of;
+    i32 more = open_of[a->origin] - open_of[b->origin];
+    if (more) return more > 0;
+    enum idle_claim claims[2] = {idle_claim_of(a), idle_claim_of(b)};
+    return claims[0] != claims[1] ? claims[0] < claims[1] : a->asked_ns < b->asked_ns;
+}
+
+bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 now_ns)
+{
+    struct vx_rpc_govern *going = NULL;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    i32 own = governor->open_of[origin];
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->cut || idle_claim_of(one) == IDLE_WAITS) continue;
+        if (now_ns - one->asked_ns < idle_least_ns(one, own)) continue;
+        if (going && !goes_first(one, going)) continue;
+        if (!vx_rpc_govern_has_spoken(one)) going = one;
+    }
+    if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return going || own <= governor->connections_max / CROWD_PART;
+}
