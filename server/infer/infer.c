@@ -279,6 +279,8 @@ static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *cal
     return VX_OK;
 }
 
+_Static_assert(VX_PEER_ORIGINS <= VX_SCHED_ORIGINS, "each has its jobs counted");
+
 static i64 infer_timeout_ns(const struct vx_call *call)
 {
     i64 timeout_us = call->request.timeout_us;
@@ -322,6 +324,7 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     VX_TRY(vx_admit(row->name, &row->signature, request, why, &call->admitted));
     call->job.voxels = call->admitted.voxels;
     call->job.client = call->peer.connection;
+    call->job.origin = call->peer.origin;
     call->job.priority = request->priority;
     call->job.deadline_ns = call->deadline_ns;
     call->job.timeout_ns = infer_timeout_ns(call);

@@ -234,10 +234,9 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
  * asks nothing is closed before the last entries are taken.  False: the newcomer gets none. */
 static bool make_room(struct vx_rpc_accept *accept, const struct vx_peer *peer)
 {
-    i32 left = accept->rows_count - accept->connections; /* only this thread writes it */
-    bool few = left < accept->rows_count / 16 + 1;
     struct vx_rpc_silent *least = vx_rpc_silent_least(&accept->silents);
-    if (few && !least &&
+    i32 left = accept->rows_count - accept->connections, few = accept->rows_count / 16;
+    if (left <= few && !least &&
         !vx_rpc_governor_crowded(accept->governor, peer->origin, vx_clock_ns()))
         return false;
     if (accept->free || !least) return accept->free;
@@ -343,7 +342,7 @@ static int run_due(struct vx_rpc_accept *accept)
     turn_ns = memory_ns < turn_ns ? memory_ns : turn_ns;
     i64 leave_ns = vx_rpc_leaving_turn(accept, now_ns);
     turn_ns = leave_ns < turn_ns ? leave_ns : turn_ns;
-    next_ns = turn_ns < next_ns ? turn_ns : next_ns;
+    if (turn_ns < next_ns) next_ns = turn_ns;
     return next_ns == VX_NEVER ? -1 : (int)((next_ns - now_ns) / VX_NS_PER_MS) + 1;
 }
 

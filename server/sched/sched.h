@@ -73,6 +73,8 @@
 
 /* Places beyond queue_max: a client that fills the queue does not keep others out. */
 #define VX_SCHED_QUEUE_RESERVED 64
+/* Origins of connections (server/base/peer.h) are numbers below it. */
+#define VX_SCHED_ORIGINS 4096
 
 enum vx_job_state { VX_JOB_NEW, VX_JOB_QUEUED, VX_JOB_RUNNING };
 
@@ -84,6 +86,7 @@ struct vx_job {
     i64 pairs;       /* of all its neighbour maps; 0 = not known: they are estimated */
     i64 set_voxels;  /* of all its sets; 0 = not known: submit writes what is expected */
     u64 client;      /* its connection, which takes turns with others; 0 = not known */
+    u16 origin;      /* of the connection, below VX_SCHED_ORIGINS */
     u64 priority;    /* 1 is highest; 0 = not set */
     i64 deadline_ns; /* gRPC's; VX_NEVER when none */
     i64 timeout_ns;  /* the parameter `timeout`, counted from submit; 0 = none */

@@ -94,6 +94,8 @@ struct vx_sched {
     u64 turn;            /* virtual time: what each client could have had by now */
     u64 turn_last;       /* the latest turn that any job was given */
     i32 clients_waiting; /* entries with a waiting job */
+    i32 origins_waiting; /* the same of origins */
+    i32 jobs_of[VX_SCHED_ORIGINS]; /* waiting ones of each origin */
     struct sched_client clients[SCHED_CLIENTS];
     struct sched_worker workers[VX_WORKERS_MAX];
     struct sched_instance instances[VX_INSTANCES_MAX];
@@ -145,10 +147,10 @@ void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job);
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan);
 /* `more` is 1 or -1: one more job of the client waits, or one less. */
 void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more);
-/* How many jobs of all clients may wait before one more of this client is refused. */
-i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client);
-/* Whether the queue is crowded and this client already has its share of it. */
-bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client);
+/* How many jobs of all clients may wait before this one is refused. */
+i32 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job);
+/* Whether the queue is crowded and its client, or its origin, already has its share. */
+bool vx_sched_turn_has_part(const struct vx_sched *sched, const struct vx_job *job);
 
 /* ------- sched_place.c ------- */
 

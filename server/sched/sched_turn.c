@@ -100,22 +100,33 @@ void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
     client->waiting += more;
     VX_ASSERT(client->waiting >= 0);
     sched->clients_waiting += (client->waiting > 0) - (before > 0);
+    i32 *jobs = &sched->jobs_of[job->origin], jobs_before = *jobs;
+    *jobs += more;
+    sched->origins_waiting += (*jobs > 0) - (jobs_before > 0);
 }
 
-/* The fewer of its jobs wait, the more of the reserved places a client may use: a client
- * sends its next request before the previous one is answered. */
-i32 vx_sched_turn_room(const struct vx_sched *sched, u64 client)
+/* The fewer jobs of its origin wait, the more of the reserved places a job may use: a client
+ * sends its next request before the previous one is answered.  By clients alone, 950
+ * connections of one address with a job each had all places. */
+i32 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job)
 {
-    i32 own = vx_sched_client_jobs(sched, client);
+    i32 own = sched->jobs_of[job->origin];
     i32 reserved = sched->queue_max / QUEUE_RESERVED_PART;
     if (reserved > VX_SCHED_QUEUE_RESERVED) reserved = VX_SCHED_QUEUE_RESERVED;
     return sched->queue_max + (own < reserved ? reserved - own : 0);
 }
 
-bool vx_sched_turn_has_part(const struct vx_sched *sched, u64 client)
+/* Whether `own` jobs are an equal part, where so many share the queue. */
+static bool is_part(const struct vx_sched *sched, i32 own, i32 sharers)
 {
-    i32 own = vx_sched_client_jobs(sched, client);
-    i32 clients = sched->clients_waiting + !own;
+    return own && own >= sched->queue_max / sharers;
+}
+
+bool vx_sched_turn_has_part(const struct vx_sched *sched, const struct vx_job *job)
+{
     i32 crowded = sched->queue_max - sched->queue_max / QUEUE_FREE_PART;
-    return own && sched->queued >= crowded && own >= sched->queue_max / clients;
+    if (sched->queued < crowded) return false;
+    return is_part(sched, vx_sched_client_jobs(sched, job->client),
+                   sched->clients_waiting) ||
+           is_part(sched, sched->jobs_of[job->origin], sched->origins_waiting);
 }

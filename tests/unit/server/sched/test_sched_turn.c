@@ -13,6 +13,7 @@ static struct vx_job job_of(u64 client, i64 voxels)
 {
     struct vx_job job = rig_job(voxels);
     job.client = client;
+    job.origin = (u16)(client % VX_SCHED_ORIGINS); /* each from an address of its own */
     return job;
 }
 
@@ -260,6 +261,31 @@ START_TEST(a_client_without_a_job_has_no_part_yet)
 }
 END_TEST
 
+/* Clients of one address with a job each are as one: they leave the places beyond the queue to
+ * others, and a client elsewhere has its part. */
+START_TEST(a_crowd_of_one_address_has_its_part)
+{
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    i32 taken = 0;
+    for (; taken < 2 * RIG_QUEUE_MAX; taken++) {
+        queue[0][taken] = job_of((u64)taken + 100, 10);
+        queue[0][taken].origin = 7;
+        if (!is_taken(sched, &queue[0][taken])) break;
+    }
+    ck_assert_int_eq(taken, RIG_QUEUE_MAX);
+    ck_assert_int_eq(fill(sched, 2, queue[1], 1), 1);
+    ck_assert_int_eq(fill(sched, 3, queue[2], 1), 1);
+    /* Where others wait, too, it has a third of the queue once that is crowded. */
+    for (i32 i = 0; i < 100; i++) ck_assert(vx_sched_cancel(sched, &queue[0][i]));
+    struct vx_job more = job_of(99, 10);
+    more.origin = 7;
+    ck_assert(!is_taken(sched, &more));
+    for (i32 i = 100; i < 200; i++) ck_assert(vx_sched_cancel(sched, &queue[0][i]));
+    ck_assert(is_taken(sched, &more));
+    rig_close(&sched);
+}
+END_TEST
+
 /* A newcomer's expected wait is shorter than that of all waiting jobs. */
 START_TEST(a_newcomer_expects_no_long_wait)
 {
@@ -339,6 +365,7 @@ int main(void)
     tcase_add_test(tests, nobody_owes_turns);
     tcase_add_test(tests, the_queue_has_places_for_others);
     tcase_add_test(tests, a_client_without_a_job_has_no_part_yet);
+    tcase_add_test(tests, a_crowd_of_one_address_has_its_part);
     tcase_add_test(tests, in_a_crowd_each_has_its_part_of_the_queue);
     tcase_add_test(tests, a_newcomer_expects_no_long_wait);
     tcase_add_test(tests, a_batch_is_not_long);
