@@ -63,7 +63,13 @@ static void silence_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
     if (stream->spoke) return;
     stream->spoke = true;
     meter->silent--;
-    meter->silent_heavy -= stream->heavy;
+}
+
+/* Its call goes on, or is over. */
+static void headers_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
+{
+    meter->heavy -= stream->heavy;
+    stream->heavy = 0;
 }
 
 /* The current message is complete, or its rest will not come. */
@@ -105,6 +111,7 @@ static void message_wait(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     meter->finished++;
+    headers_end(meter, stream);
     if (stream->later) message_wait(meter, stream);
     stream->later = true;
     message_end(meter, stream);
@@ -115,6 +122,7 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
     if (at < 0) return;
     struct vx_h2_stream *stream = &meter->streams[at];
     silence_end(meter, stream);
+    headers_end(meter, stream);
     message_end(meter, stream);
     waiting_add(meter, stream, -stream->waiting, -stream->waiting_came,
                 -stream->waiting_held);
@@ -290,7 +298,7 @@ static void headers_weigh(struct vx_h2_meter *meter)
     struct vx_h2_stream *stream = at < 0 ? NULL : &meter->streams[at];
     if (!stream || stream->spoke || stream->heavy) return;
     stream->heavy = (u8)(meter->hpack.decoded / VX_H2_HEAVY_BYTES % 256);
-    meter->silent_heavy += stream->heavy;
+    meter->heavy += stream->heavy;
 }
 
 /* Half a field at the end of a block of a stream that it does not know, gRPC puts in front

@@ -45,7 +45,7 @@
  * gRPC takes of a client which has confirmed its settings is larger than this. */
 #define VX_H2_BLOCK_DECODED_MAX 32768
 /* The unit in which headers count that are kept until a message comes. */
-#define VX_H2_HEAVY_BYTES 8192
+#define VX_H2_HEAVY_BYTES 6144
 /* Open streams, as far as the client's frames and our resets tell; gRPC is told to allow
  * half. */
 #define VX_H2_STREAMS_MAX 4096
@@ -74,7 +74,7 @@ struct vx_h2_stream {
     u32 got;          /* bytes of it, prefix included; 0 = there is none */
     u8 have;          /* bytes of the prefix */
     bool spoke;       /* a byte of a message has come */
-    u8 heavy;         /* its headers, in VX_H2_HEAVY_BYTES */
+    u8 heavy;         /* its headers, until a message is whole; in VX_H2_HEAVY_BYTES */
     bool later;       /* a message has ended: what comes now may wait in gRPC */
     u32 held;         /* by the current message, in buffers */
     u32 buffer;       /* the last one with a piece of it; 0 = none */
@@ -115,7 +115,7 @@ struct vx_h2_meter {
     i32 unfinished; /* unfinished messages */
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
     i32 silent;     /* open streams that have sent no byte of a message */
-    i32 silent_heavy; /* what their headers are when decoded, in VX_H2_HEAVY_BYTES */
+    i32 heavy;      /* headers of streams without a whole message, in VX_H2_HEAVY_BYTES */
     /* Of all streams, whole messages but the first of each, which gRPC has not given us.  They
      * wait for as long as the answers before them, or, where a call takes one message, until it
      * ends. */

@@ -47,7 +47,15 @@ static bool is_full(const struct vx_rpc_governor *governor)
     return governor->hidden >= HIDDEN_ALL + (least > HIDDEN_ALL ? least : HIDDEN_ALL);
 }
 
-/* gRPC reports an inference and a stream at once.  Large headers count as more calls. */
+/* Large headers count as calls: those of calls whose message is not whole, gRPC knows them or
+ * not, and those that have not ended. */
+static i64 headers_of(const struct vx_h2_meter *meter)
+{
+    i64 open = meter->block_open ? (i64)meter->hpack.decoded : 0;
+    return meter->heavy + open / VX_H2_HEAVY_BYTES;
+}
+
+/* gRPC reports an inference and a stream at once. */
 static i64 hidden_of(const struct vx_rpc_govern *govern)
 {
     const i32 *shares = govern->shares;
@@ -55,9 +63,8 @@ static i64 hidden_of(const struct vx_rpc_govern *govern)
     i64 awaited = shares[VX_RPC_SHARE_AWAITED] - (begun > 0 ? begun : 0);
     i64 known = (awaited > 0 ? awaited : 0) + shares[VX_RPC_SHARE_IDLE] +
                 shares[VX_RPC_SHARE_UNHEARD];
-    i64 silent = govern->meter.silent, hidden = silent - known;
-    if (hidden <= 0) return 0;
-    return hidden + govern->meter.silent_heavy * hidden / silent;
+    i64 hidden = govern->meter.silent - known;
+    return (hidden > 0 ? hidden : 0) + headers_of(&govern->meter);
 }
 
 bool vx_rpc_govern_hides(const struct vx_rpc_govern *govern)
@@ -124,7 +131,8 @@ void vx_rpc_govern_hidden_end(struct vx_rpc_govern *govern)
 
 bool vx_rpc_govern_is_mute(const struct vx_rpc_govern *govern)
 {
-    i64 all = govern->governor->hidden, hidden = govern->hidden;
+    i64 all = govern->governor->hidden, silent = govern->meter.silent;
+    i64 hidden = govern->hidden < silent ? govern->hidden : silent;
     i64 ended = (i64)(govern->meter.finished - govern->finished_seen);
     if (all < MUTE_ALL || hidden < MUTE_CALLS) return false;
     return all >= HIDDEN_ALL ? ended * MUTE_PART < hidden : !ended;

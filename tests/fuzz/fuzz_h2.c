@@ -26,7 +26,7 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
         vx_h2_meter_sent(&meter, data + bytes + at,
                          sent - at < piece ? sent - at : piece);
     i64 came = 0, held = 0, announced = 0, waiting_came = 0, waiting_held = 0;
-    i32 unfinished = 0, silent = 0, large = 0, waiting = 0;
+    i32 unfinished = 0, silent = 0, heavy = 0, large = 0, waiting = 0;
     for (i32 i = 0; i < meter.streams_count; i++) {
         came += rows[i].got;
         held += rows[i].held;
@@ -40,6 +40,7 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
         announced += rows[i].have == VX_H2_PREFIX_BYTES ? rows[i].length : 0;
         unfinished += rows[i].got > 0;
         silent += !rows[i].spoke;
+        heavy += rows[i].heavy;
         if (i) VX_ASSERT(rows[i - 1].id < rows[i].id);
     }
     VX_ASSERT(meter.streams_count <= STREAMS);
@@ -52,6 +53,7 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
     VX_ASSERT(meter.announced == announced);
     VX_ASSERT(meter.unfinished == unfinished);
     VX_ASSERT(meter.silent == silent);
+    VX_ASSERT(meter.heavy == heavy);
     VX_ASSERT(meter.fault ||
               vx_h2_meter_left(&meter) <= MESSAGE_MAX + VX_H2_MESSAGE_EXCESS);
     return meter;

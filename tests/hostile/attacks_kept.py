@@ -157,6 +157,20 @@ def headers_kept(swarm, target):
     swarm.add(500, target.grpc, script)
 
 
+@attack("900 connections with a full table, a call of 200 fields, a piece of its message, and half "
+        "a block of as many", seconds=5)
+def headers_stacked(swarm, target):
+    table = b"".join(h2.field(f"x{i}", b"vv", kept=True) for i in range(105))
+    large = h2.call_block(h2.INFER) + h2.indexed(15) * 200
+    whole = h2.opening() + h2.headers(1, h2.call_block(LIVE) + table) \
+        + h2.data(1, h2.message(b""), h2.END_STREAM) + h2.headers(3, large) \
+        + h2.data(3, h2.message(bytes(2500), 100_000)) + h2.frame(h2.HEADERS, 0, 5, large)
+
+    def script(_peer):
+        yield whole
+    swarm.add(900, target.grpc, script)
+
+
 @attack("8 connections with 12 MB of a message, and then a byte of the next", seconds=5)
 def beyond_twice(swarm, target):
     def script(peer):

@@ -134,10 +134,11 @@ START_TEST(streams_without_a_request_are_known)
 }
 END_TEST
 
+static const u8 block[10000] = {0, 1, 'a', 0x7f, 0x8b, 0x4d}; /* one text */
+
 /* Large headers count as several calls. */
 START_TEST(large_headers_weigh_more)
 {
-    static const u8 block[10000] = {0, 1, 'a', 0x7f, 0x8b, 0x4d}; /* one text */
     struct raw_frame headers = {RAW_HEADERS, RAW_END_HEADERS, 1, block, sizeof block};
     rig_open(0);
     i32 one = rig_connect();
@@ -153,6 +154,30 @@ START_TEST(large_headers_weigh_more)
 }
 END_TEST
 
+/* Until a message of the call is whole, whether gRPC has reported the call or not; and so does
+ * a block of which only a part has come. */
+START_TEST(headers_weigh_until_a_message_is_whole)
+{
+    struct raw_frame headers = {RAW_HEADERS, RAW_END_HEADERS, 1, block, sizeof block};
+    struct raw_frame open = {RAW_HEADERS, 0, 3, block, sizeof block};
+    rig_open(0);
+    i32 one = rig_connect();
+    rig_greet(one);
+    ck_assert(raw_send(rig_theirs[one], &headers));
+    rig_read_all(one);
+    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, 1);
+    ck_assert_int_eq(row(one)->hidden, 1);
+    ck_assert(raw_message(rig_theirs[one], 1, 20, 5));
+    rig_read_all(one);
+    ck_assert_int_eq(row(one)->meter.unfinished, 1);
+    ck_assert_int_eq(row(one)->hidden, 1);
+    ck_assert(raw_send(rig_theirs[one], &open)); /* and a call without a byte */
+    rig_read_all(one);
+    ck_assert_int_eq(row(one)->hidden, 3);
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_hidden");
@@ -161,6 +186,7 @@ int main(void)
     tcase_add_test(tests, who_hides_too_many_is_closed);
     tcase_add_test(tests, streams_without_a_request_are_known);
     tcase_add_test(tests, large_headers_weigh_more);
+    tcase_add_test(tests, headers_weigh_until_a_message_is_whole);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
