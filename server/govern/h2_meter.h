@@ -38,11 +38,12 @@
 #define VX_H2_PREFACE_BYTES 24
 #define VX_H2_HEAD_BYTES    9
 #define VX_H2_PREFIX_BYTES  5 /* gRPC's, before each message: a flag and its length */
-/* gRPC takes 8 KiB of metadata, uncompressed; on the wire that is never so much. */
-#define VX_H2_BLOCK_BYTES_MAX 16384
-/* In these 8 KiB each field counts 32 bytes beside its texts, so there are at most 256, and
- * by our count (VX_HPACK_FIELD_BYTES) they are 8 KiB and 96 bytes for each: no block that
- * gRPC takes of a client which has confirmed its settings is larger than this. */
+/* So much metadata of a call gRPC takes, each field's texts and 32 bytes. */
+#define VX_H2_METADATA_BYTES 16384
+/* On the wire that is never more than this. */
+#define VX_H2_BLOCK_BYTES_MAX VX_H2_METADATA_BYTES
+/* By our count (VX_HPACK_FIELD_BYTES, 96 more for each field) it has at most 170 fields then: who
+ * sends more and smaller ones is no client. */
 #define VX_H2_BLOCK_DECODED_MAX 32768
 /* The unit in which headers count that are kept until a message comes. */
 #define VX_H2_HEAVY_BYTES 6144

@@ -178,6 +178,18 @@ def wide(client):
 
 
 @work
+def long_headers(client):
+    """16 calls at once, 1,000 in all, every twentieth with 15 KB of metadata."""
+    call, window = client.unary(), Window(16)
+    request = h2.infer_request("conv", 16)
+    for i in range(1000):
+        window.free.acquire()
+        metadata = [("baggage", "~" * 15000)] if i % 20 == 0 else None
+        window.add(call.future(request, timeout=SECONDS, metadata=metadata))
+    return window.finish() == {"OK": 1000}, window.ended
+
+
+@work
 def questions(client):
     """Asks for metadata 5,000 times; each call waits for the answer before."""
     call = client.unary(h2.SERVICE + "ServerMetadata")

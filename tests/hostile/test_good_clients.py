@@ -11,7 +11,7 @@ from rig import HERE
 HEAVY = HERE / "heavy.py"
 SECONDS = 1200  # only a hang takes longer
 TCP = ("headers_first", "many", "cancels", "cancels_late", "hasty", "large", "large_answers",
-       "wide", "questions", "streams")
+       "wide", "long_headers", "questions", "streams")
 UNIX = ("cancels", "wide")
 ESTABLISHED = ("streamer",)  # was there before the attackers; beside them it might be refused
 
@@ -66,8 +66,8 @@ def test_is_served_beside(names, good, tmp_path_factory):
 
 
 def test_none_is_cut(tmp_path_factory):
-    """The queue holds all that they have under way together, so that none is refused."""
-    rigs = Rigs(tmp_path_factory, "--queue-max", "4096")
+    """There is room for all that they have under way together, so that none is refused."""
+    rigs = Rigs(tmp_path_factory, "--queue-max", "4096", "--calls-max", "4096")
     rig, running = rigs.get(), []
     try:
         running = [("idle", start("idle", rig.server))]  # last to end: it looks at its connection
