@@ -191,8 +191,8 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern);
 i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns);
 
 /* Few places are left for a newcomer of this origin: closes a connection that asks nothing, of
- * the origin that has most.  False: there is none, and the newcomer's origin has so many that it
- * gets no place. */
+ * the origin that has most.  False: there is none, and the newcomer's origin is a crowd, for
+ * which the last places are not. */
 bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 now_ns);
 /* Records of calls are scarce from now on, or no longer.  While they are, connections that
  * read nothing are closed, first those that keep most records with refused calls. */

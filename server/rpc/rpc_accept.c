@@ -230,15 +230,15 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
 
 /* ------- accepted ------- */
 
-/* When all entries are taken, a silent connection is closed.  When none is silent, one that
- * asks nothing is closed before the last entries are taken.  False: the newcomer gets none. */
+/* A silent connection makes way, or one that asks nothing when few entries are left; the last
+ * are no crowd's.  False: the newcomer gets none. */
 static bool make_room(struct vx_rpc_accept *accept, const struct vx_peer *peer)
 {
     struct vx_rpc_silent *least = vx_rpc_silent_least(&accept->silents);
     i32 left = accept->rows_count - accept->connections, few = accept->rows_count / 16;
-    if (left <= few && !least &&
-        !vx_rpc_governor_crowded(accept->governor, peer->origin, vx_clock_ns()))
-        return false;
+    bool may = left > few || least ||
+               vx_rpc_governor_crowded(accept->governor, peer->origin, vx_clock_ns());
+    if (!may && left <= few / 4) return false;
     if (accept->free || !least) return accept->free;
     count_refused(accept);
     vx_rpc_secure_note(accept, row_of_silent(least), VX_TLS_CROWDED,
@@ -258,14 +258,14 @@ static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_pee
         accept->free = row->next;
         *row = (struct vx_rpc_connection){
             .fd = fd, .peer = *peer, .secure = accept->tls && peer->kind != VX_PEER_UNIX};
+        row->silent =
+            (struct vx_rpc_silent){.since_ns = vx_clock_ns(), .origin = peer->origin};
     }
     pthread_mutex_unlock(&accept->lock);
     if (!row) {
         close(fd);
         return;
     }
-    row->silent =
-        (struct vx_rpc_silent){.since_ns = vx_clock_ns(), .origin = peer->origin};
     vx_rpc_silent_add(&accept->silents, &row->silent);
     /* Edge-triggered: the bytes are only peeked at, and stay in the socket for gRPC. */
     u32 events = EPOLLIN | EPOLLRDHUP | EPOLLET | (row->secure ? EPOLLOUT : 0);
