@@ -77,6 +77,8 @@ struct vx_front {
     struct vx_tracing *tracing;
     struct vx_exporter *exporter; /* NULL: there is no collector */
     i64 drained_ns;               /* when the drain time is over; 0 = it has not begun */
+    u64 moved;                    /* vx_rpc_counters.moved, while draining, */
+    i64 moved_ns;                 /* and when it last grew */
     struct vx_http *http;
     struct vx_infer infer;
     struct vx_arena scratch; /* for one control call */

@@ -16,6 +16,10 @@
 #define SPANS_NS_MIN VX_NS_PER_S
 #define SPANS_NS_MAX (5 * VX_NS_PER_S)
 
+/* While nothing runs, a drain waits no longer for clients of which none sends anything of its
+ * message or reads anything of its answer for so long. */
+#define STILL_NS (5 * VX_NS_PER_S)
+
 /* Those that are read from a descriptor.  Blocked, they wait there, also when the loop has
  * ended: a handler would be taken away before the end, and the next SIGTERM would then end
  * a process that is about to end with 0. */
@@ -83,16 +87,25 @@ i64 vx_front_spans_ns(const struct vx_front *front)
     return left_ns < SPANS_NS_MAX ? left_ns : SPANS_NS_MAX;
 }
 
+static bool front_is_still(struct vx_front *front, u64 moved)
+{
+    i64 now_ns = vx_clock_ns();
+    if (moved != front->moved || !front->moved_ns) front->moved_ns = now_ns;
+    front->moved = moved;
+    return now_ns - front->moved_ns >= STILL_NS;
+}
+
 /* Draining does not wait for watch and reflection streams, which never end. */
 void vx_front_stop_when_drained(struct vx_front *front)
 {
     if (front->phase != VX_FRONT_DRAINING) return;
     struct vx_rpc_counters counters;
     vx_rpc_counters_get(front->rpc, &counters);
-    bool busy = vx_sched_queued(front->sched) || vx_sched_running(front->sched) ||
-                counters.receiving ||
-                vx_health_streams(front->health) < counters.in_flight;
-    if (!busy) front_stop_workers(front);
+    bool works = vx_sched_queued(front->sched) || vx_sched_running(front->sched);
+    bool waits =
+        counters.receiving || vx_health_streams(front->health) < counters.in_flight;
+    bool still = front_is_still(front, counters.moved);
+    if (!works && (!waits || still)) front_stop_workers(front);
 }
 
 static void front_on_phase_over(uv_timer_t *timer)

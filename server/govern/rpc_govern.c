@@ -369,6 +369,7 @@ ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
     struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
     if (govern) {
         struct vx_h2_meter before = govern->meter;
+        govern->governor->sent += (u64)sent;
         vx_rpc_govern_walk_sent(govern, message, (size_t)sent);
         account_held(govern, &before);
         vx_rpc_govern_hidden_count(govern);
@@ -475,6 +476,14 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     ring(governor);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return govern->cut;
+}
+
+u64 vx_rpc_governor_moved(struct vx_rpc_governor *governor)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    u64 moved = governor->bytes + governor->sent;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return moved;
 }
 
 void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls)

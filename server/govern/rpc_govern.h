@@ -200,6 +200,8 @@ void vx_rpc_governor_scarce(struct vx_rpc_governor *governor, bool scarce);
 /* Closes the connection if its client reads nothing: a call of it was ended long ago, and
  * gRPC still has what it was sending. */
 void vx_rpc_govern_unread(struct vx_rpc_place place);
+/* Grows when something of a message comes, or anything goes out. */
+u64 vx_rpc_governor_moved(struct vx_rpc_governor *governor);
 /* What all connections ever brought, and their answers in the heap.  Message bytes of
  * connections that have ended count twice. */
 void vx_rpc_governor_total(struct vx_rpc_governor *governor, u64 *bytes, u64 *calls);

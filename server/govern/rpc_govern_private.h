@@ -55,6 +55,7 @@ struct vx_rpc_governor {
     i64 speaker_ns;                /* when its turn began */
     u64 speaker_finished;          /* its messages that had ended then */
     u64 bytes, calls;              /* vx_rpc_governor_total */
+    u64 sent;                      /* bytes to all clients */
     struct vx_rpc_govern *owner;   /* may read a quarter beyond the room */
     i64 owner_ns;                  /* when its turn began */
     /* Its one message lies beyond the room and has no limit, until it is whole. */

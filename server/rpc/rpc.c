@@ -166,6 +166,7 @@ void vx_rpc_counters_get(const struct vx_rpc *rpc, struct vx_rpc_counters *count
     counters->crew = from->crew;
     pthread_mutex_unlock(&from->lock);
     vx_rpc_accept_count(from->accept, counters);
+    counters->moved = vx_rpc_governor_moved(vx_rpc_accept_governor(from->accept));
 }
 
 bool vx_rpc_connection_lives(const struct vx_rpc *rpc, u64 connection)

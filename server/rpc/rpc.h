@@ -133,6 +133,7 @@ struct vx_rpc_counters {
     i32 streams;   /* of ModelStreamInfer, now */
     i32 crew;      /* threads that take calls, now */
     i32 receiving; /* bodies being received, now */
+    u64 moved;     /* grows when something of a message comes, or anything goes out */
 };
 
 /* Whether the text is a list of addresses; open looks their hosts up. */

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -10,9 +11,13 @@ import time
 
 import pytest
 
+import h2
 from rig import HERE, Rig
 
 DRAIN_MS = 1000
+REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+STILL_DRAIN_MS = 600_000
+STILL_SECONDS = 200  # five without a byte, and a busy machine
 END_SECONDS = 30  # a second for what is in flight, and a machine that is busy with the attackers
 PIPE_BYTES = 4096
 REQUESTS_LOGGED = 200  # more than the pipe holds: a line is over 100 bytes
@@ -39,6 +44,22 @@ def test_sigterm_in_the_middle(names, tmp_path):
             attackers.kill()
             attackers.wait()
             attackers.stderr.close()
+        rig.kill()
+
+
+def test_a_drain_waits_for_nobody_who_stands_still(tmp_path):
+    """Half a request, and a stream of questions without one, do not last as long as it may."""
+    rig = Rig(tmp_path, "--drain-ms", str(STILL_DRAIN_MS))
+    host, port = rig.server.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port))) as one:
+            one.sendall(h2.opening() + h2.headers(1, h2.call_block(h2.INFER))
+                        + h2.data(1, h2.message(bytes(100), 100_000))
+                        + h2.headers(3, h2.call_block(REFLECTION)))
+            rig.wait("both", lambda: rig.daemon.metrics()["voxeld_calls_in_flight"] >= 2)
+            rig.daemon.signal(signal.SIGTERM)
+            assert rig.daemon.process.wait(STILL_SECONDS) == 0, rig.daemon.log()[-4000:]
+    finally:
         rig.kill()
 
 
