@@ -18,13 +18,14 @@
 #define FRESH_NS   (2 * VX_NS_PER_S)
 #define FRESH_LOOK 32
 
-/* A connection makes way for a newcomer when it has asked nothing for so long: one of an origin
- * that has more connections than the newcomer's, as many, and fewer.  After the last a
- * connection is not a client between two requests. */
-#define IDLE_MORE_NS  (VX_NS_PER_S / 10)
+/* A connection makes way for a newcomer when it has asked nothing for so long: one of a crowd,
+ * one of an origin that has as many connections as the newcomer's or more, and one of an origin
+ * with fewer.  After the last a connection is not a client between two requests. */
+#define IDLE_CROWD_NS (VX_NS_PER_S / 10)
 #define IDLE_EQUAL_NS VX_NS_PER_S
 #define IDLE_LESS_NS  (5 * VX_NS_PER_S)
-/* An origin with more than this part of all places takes none from smaller ones. */
+/* An origin with more than this part of all places is a crowd, and takes none from smaller
+ * ones. */
 #define CROWD_PART 16
 
 /* ------- counts ------- */
@@ -121,9 +122,10 @@ static i64 idle_least_ns(const struct vx_rpc_govern *govern, i32 own)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i32 count = governor->open_of[govern->origin];
-    if (count > own + 1) return IDLE_MORE_NS;
+    i32 crowd = governor->connections_max / CROWD_PART;
+    if (count > own + 1 && count > crowd) return IDLE_CROWD_NS;
     if (count >= own) return IDLE_EQUAL_NS;
-    return own > governor->connections_max / CROWD_PART ? VX_NEVER : IDLE_LESS_NS;
+    return own > crowd ? VX_NEVER : IDLE_LESS_NS;
 }
 
 /* Of the larger origin, then with the smaller claim, then without a request for longer. */
