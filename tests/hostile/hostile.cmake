@@ -1,8 +1,8 @@
 # Attackers against the real daemon, and clients that they must not disturb: label hostile, alone
 # on the machine.  Sanitizers are left out: what is judged is time and memory.
-vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 145
+vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 200
   LABELS hostile ONLY SERIAL)
-vx_e2e_test(NAME hostile_endings FILE tests/hostile/test_endings.py SECONDS 20
+vx_e2e_test(NAME hostile_endings FILE tests/hostile/test_endings.py SECONDS 62
   LABELS hostile ONLY SERIAL)
 # What CI has no time for.
 vx_e2e_test(NAME hostile_floods_rest FILE tests/hostile/test_floods.py SECONDS 86

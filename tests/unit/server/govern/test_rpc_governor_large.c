@@ -125,18 +125,24 @@ static void bring(i32 one, i64 bytes, i64 *now_ns)
     }
 }
 
+/* Two inferences, of which one begins a message that is larger than the room. */
+static void two_calls_begin(i32 i)
+{
+    ck_assert_int_eq(rig_connect(), i);
+    rig_greet(i);
+    rig_call(i, 1);
+    rig_call(i, 3);
+    vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_AWAITED, 2);
+    ck_assert(raw_message(rig_theirs[i], 1, 32 << 20, 1000));
+}
+
 /* One connection after the other brings much of a message, and begins another one. */
 START_TEST(another_message_does_not_give_the_place_beyond_away)
 {
     i64 now_ns = vx_clock_ns();
     rig_open(0);
     for (i32 i = 0; i < 3; i++) {
-        rig_connect();
-        rig_greet(i);
-        rig_call(i, 1);
-        rig_call(i, 3);
-        vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_AWAITED, 2);
-        ck_assert(raw_message(rig_theirs[i], 1, 32 << 20, 1000));
+        two_calls_begin(i);
         bring(i, BEYOND_BYTES, &now_ns);
         ck_assert(raw_message(rig_theirs[i], 3, 32 << 20, 1000));
         rig_read_all(i);
@@ -155,12 +161,7 @@ START_TEST(the_place_beyond_is_free_when_its_message_is_gone)
     i64 now_ns = vx_clock_ns();
     rig_open(0);
     for (i32 i = 0; i < 2; i++) {
-        rig_connect();
-        rig_greet(i);
-        rig_call(i, 1);
-        rig_call(i, 3);
-        vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_AWAITED, 2);
-        ck_assert(raw_message(rig_theirs[i], 1, 32 << 20, 1000));
+        two_calls_begin(i);
     }
     bring(0, BEYOND_BYTES, &now_ns);
     ck_assert(raw_message(rig_theirs[0], 3, 3000, 1000));
