@@ -390,6 +390,8 @@ START_TEST(a_warm_up_waits_for_places_and_holds_what_comes)
     say_load(4, 3);
     do ck_assert(hear(VX_WAIT_SECONDS * 1000));
     while (front.in.progress.stage != VX_PROGRESS_MADE);
+    /* The first waiting poll is the step's: from then on what comes is held. */
+    VX_WAIT_UNTIL(atomic_load(&stub_asked_waiting) > 0);
     say_run(3, 101, plain, 1);
     say(VX_MESSAGE_STATS, 0);
     expect(VX_MESSAGE_STATED, 0);

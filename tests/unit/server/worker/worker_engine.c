@@ -16,7 +16,8 @@ struct vx_engine {
 
 static struct vx_engine the_engine;
 static struct vx_model models[4];
-atomic_int stub_submits, stub_may_end, stub_asked, stub_pieces_begun, stub_pieces_may_end;
+atomic_int stub_submits, stub_may_end, stub_asked, stub_asked_waiting;
+atomic_int stub_pieces_begun, stub_pieces_may_end;
 atomic_bool stub_is_lost;
 int stub_pieces_of_slow = 1;
 char stub_events[256];
@@ -169,6 +170,7 @@ void vx_engine_place(struct vx_engine *engine, struct vx_batch *batch, i32 item)
 struct vx_batch *vx_engine_collect(struct vx_engine *engine, bool wait)
 {
     atomic_fetch_add(&stub_asked, 1);
+    if (wait) atomic_fetch_add(&stub_asked_waiting, 1);
     if (!engine->count || (!wait && atomic_load(&stub_may_end) <= 0)) return NULL;
     if (first_waits(engine)) return NULL;
     if (!wait) atomic_fetch_sub(&stub_may_end, 1);

@@ -11,8 +11,9 @@
 
 #include <stdatomic.h>
 
-/* Batches that were submitted; batches that may end; how often the engine was polled. */
-extern atomic_int stub_submits, stub_may_end, stub_asked;
+/* Batches that were submitted; batches that may end; how often the engine was polled, and
+ * how often of these by one that would wait. */
+extern atomic_int stub_submits, stub_may_end, stub_asked, stub_asked_waiting;
 /* Of the warm-up of model 2, which is slow: steps that have begun, and steps that may
  * end. */
 extern atomic_int stub_pieces_begun, stub_pieces_may_end;
