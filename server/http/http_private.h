@@ -37,6 +37,7 @@ struct http_connection {
     u32 hears;                               /* EPOLLIN or EPOLLOUT */
     i32 source;                              /* index in vx_http.sources */
     bool keep;                               /* another request may follow this reply */
+    bool spared;                             /* when it was to make room, once */
     size_t linger_bytes;
     size_t in_used, in_length;
     size_t head_length, body_length, sent;

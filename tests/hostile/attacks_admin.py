@@ -60,6 +60,15 @@ def admin_pipelined(swarm, target):
     swarm.add(32, target.http, pipeline, reads=False)
 
 
+@attack("600 connections with 40 questions each, more than there are places, which read nothing",
+        receive_bytes=4096)
+def admin_crowd(swarm, target):
+    def ask(_peer):
+        yield b"".join(b"GET %s HTTP/1.1\r\nHost: hostile\r\n\r\n" % path
+                       for path in (b"/metrics", b"/status.json", b"/", b"/v2/health/ready")) * 10
+    swarm.add(600, target.http, ask, reads=False)
+
+
 @attack("8 connections which ask for /metrics all the time and read everything")
 def admin_requests(swarm, target):
     def ask(_peer):

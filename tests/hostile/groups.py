@@ -13,6 +13,7 @@ TCP = {
     "bare_200": (("admin_bare_200",), 0.5),
     "waves": (("admin_waves",), 1),
     "admin_heads": (("admin_half_head", "admin_trickle"), 2),
+    "admin_crowd": (("admin_crowd",), 3),
     "admin_requests": (("admin_pipelined", "admin_requests", "admin_garbage", "admin_churn"), 1.5),
 
     "rapid_reset": (("rapid_reset",), 4),
@@ -130,7 +131,7 @@ TLS = {
 QUICK = {
     "tls_calls", "tls_messages", "tls_answers", "hellos", "hello_only", "hello_churn",
     "hello_apart", "handshakes", "records", "tls_all",
-    "bare_48", "bare_200", "admin_heads", "admin_requests",
+    "bare_48", "bare_200", "admin_heads", "admin_crowd", "admin_requests",
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
     "windows_closed", "zero_window_crowd", "answers_unread", "refusals_unread",
     "streams_whole", "streams_unread", "questions_large", "questions_endless",
