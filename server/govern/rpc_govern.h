@@ -177,6 +177,8 @@ struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 
 void vx_rpc_governor_stop(struct vx_rpc_governor *governor);
 /* How many such connections there are. */
 i32 vx_rpc_governor_leaving(struct vx_rpc_governor *governor);
+/* Closes all others: their clients have had their time to read what gRPC was writing. */
+void vx_rpc_governor_end(struct vx_rpc_governor *governor);
 /* Until when this is one of them; VX_NEVER = it is none. */
 i64 vx_rpc_govern_leaving_ns(struct vx_rpc_govern *govern);
 void vx_rpc_govern_begin(struct vx_rpc_govern *govern, struct vx_rpc_place place,

@@ -24,6 +24,14 @@ i32 vx_rpc_governor_leaving(struct vx_rpc_governor *governor)
     return leaving;
 }
 
+void vx_rpc_governor_end(struct vx_rpc_governor *governor)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
+        if (!one->leaving_ns) vx_rpc_govern_close(one, VX_RPC_CUT_UNREAD);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
 i64 vx_rpc_govern_leaving_ns(struct vx_rpc_govern *govern)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);

@@ -22,7 +22,10 @@
 #define PIECES_MIN 65536
 /* How long vx_rpc_close lets answers go out before it cancels all calls. */
 #define CLOSE_FLUSH_NS (200 * VX_NS_PER_MS)
-/* How often vx_rpc_close checks whether it is time to cancel. */
+/* How long the clients may then take to read what gRPC was writing, before their connections
+ * are closed: it keeps a call until that is written. */
+#define CLOSE_UNREAD_NS (2 * VX_NS_PER_S)
+/* How often vx_rpc_close checks whether it is time for either. */
 #define CLOSE_TURN_NS (5 * VX_NS_PER_MS)
 /* The server is destroyed by then; gRPC never drops a slice that it has not dropped after
  * this time. */
@@ -289,13 +292,15 @@ static void close_server(struct vx_rpc *rpc)
     close_mailboxes(rpc);
     close_end_calls(rpc);
     vx_rpc_senders_close(rpc);
-    i64 cut_ns = vx_clock_ns() + CLOSE_FLUSH_NS;
-    bool cut = false;
+    i64 cut_ns = vx_clock_ns() + CLOSE_FLUSH_NS, end_ns = VX_NEVER;
     while (!close_all_back(rpc)) {
         close_wait_turn(rpc);
-        if (cut || vx_clock_ns() < cut_ns) continue;
+        i64 now_ns = vx_clock_ns();
+        if (now_ns >= end_ns) vx_rpc_governor_end(vx_rpc_accept_governor(rpc->accept));
+        if (now_ns < cut_ns) continue;
         grpc_server_cancel_all_calls(rpc->server);
-        cut = true;
+        cut_ns = VX_NEVER;
+        end_ns = now_ns + CLOSE_UNREAD_NS;
     }
     vx_rpc_accept_close(&rpc->accept);
     grpc_server_destroy(rpc->server);

@@ -2,7 +2,7 @@
 # on the machine.  Sanitizers are left out: what is judged is time and memory.
 vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 200
   LABELS hostile ONLY SERIAL)
-vx_e2e_test(NAME hostile_endings FILE tests/hostile/test_endings.py SECONDS 62
+vx_e2e_test(NAME hostile_endings FILE tests/hostile/test_endings.py SECONDS 48
   LABELS hostile ONLY SERIAL)
 # What CI has no time for.
 vx_e2e_test(NAME hostile_floods_rest FILE tests/hostile/test_floods.py SECONDS 86

@@ -63,6 +63,25 @@ def test_a_drain_waits_for_nobody_who_stands_still(tmp_path):
         rig.kill()
 
 
+def test_an_end_waits_for_no_answer_that_is_not_read(tmp_path):
+    """gRPC keeps a call until its answer is written: the connection is closed, not waited for."""
+    rig = Rig(tmp_path, "--drain-ms", "100")
+    host, port = rig.server.rsplit(":", 1)
+    try:
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect((host, int(port)))
+            one.sendall(h2.opening(INITIAL_WINDOW_SIZE=2**31 - 1) + h2.window(0, 2**31 - 1 - 65535)
+                        + h2.headers(1, h2.call_block(h2.INFER))
+                        + h2.data(1, h2.message(h2.infer_request("wide", 1024)), h2.END_STREAM))
+            rig.wait("the answer", lambda: len(one.recv(4096, socket.MSG_PEEK)) > 1000)
+            rig.daemon.signal(signal.SIGTERM)
+            assert rig.daemon.process.wait(STILL_SECONDS) == 0, rig.daemon.log()[-4000:]
+        assert "it did not read the answers" in rig.daemon.log()
+    finally:
+        rig.kill()
+
+
 def log_into_a_pipe(tmp_path, monkeypatch):
     """voxeld's log goes into a pipe from now on; what reads from it."""
     fifo, wrapper = tmp_path / "fifo", tmp_path / "voxeld"

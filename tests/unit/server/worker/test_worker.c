@@ -1,8 +1,6 @@
-/* The worker's device thread against an engine that ends batches when the test says so:
- * two batches at once, answers in the order of their ends, loads and unloads in between,
- * sleeps.
- *
- * The engine is worker_engine.c's.
+/* The worker's device thread against worker_engine.c's engine, which ends batches when the
+ * test says so: two batches at once, answers in the order of their ends, loads and unloads
+ * in between, sleeps.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -390,8 +388,7 @@ START_TEST(a_warm_up_waits_for_places_and_holds_what_comes)
     say_load(4, 3);
     do ck_assert(hear(VX_WAIT_SECONDS * 1000));
     while (front.in.progress.stage != VX_PROGRESS_MADE);
-    /* The first waiting poll is the step's: from then on what comes is held. */
-    VX_WAIT_UNTIL(atomic_load(&stub_asked_waiting) > 0);
+    VX_WAIT_UNTIL(atomic_load(&stub_asked_waiting) > 0); /* the step's own poll */
     say_run(3, 101, plain, 1);
     say(VX_MESSAGE_STATS, 0);
     expect(VX_MESSAGE_STATED, 0);
