@@ -4,6 +4,7 @@ import h2
 from roster import attack
 
 WINDOW_MAX = 2**31 - 1
+STREAMS = 250  # just below streams_max
 
 
 def pipelined(path, messages, reads):
@@ -30,15 +31,15 @@ def requests(model):
     return b"".join(h2.message(body) for body in (good, wrong, b"", good[:50])) * 40
 
 
-@attack("60 connections with a stream each, which pipelines whole requests, most of them wrong",
+@attack("250 connections with a stream each, which pipelines whole requests, most of them wrong",
         arena=True, seconds=4)
 def stream_pipelined(swarm, target):
-    swarm.add(60, target.grpc, pipelined(h2.STREAM, requests(target.model), True))
+    swarm.add(STREAMS, target.grpc, pipelined(h2.STREAM, requests(target.model), True))
 
 
 @attack("the same, and no answer is read", arena=True, seconds=4)
 def stream_unread(swarm, target):
-    swarm.add(60, target.grpc, pipelined(h2.STREAM, requests(target.model), False))
+    swarm.add(STREAMS, target.grpc, pipelined(h2.STREAM, requests(target.model), False))
 
 
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
@@ -125,10 +126,10 @@ def parked(model, body):
     return script
 
 
-@attack("60 streams with unread answers, and then messages of 4 MB", arena=True, seconds=6)
+@attack("240 streams with unread answers, and then messages of 4 MB", arena=True, seconds=6)
 def messages_parked(swarm, target):
     body = h2.message(h2.field_of(99, bytes(4 << 20)))
-    swarm.add(4, target.grpc, parked(target.model, body))
+    swarm.add(STREAMS // 15, target.grpc, parked(target.model, body))
 
 
 @attack("the same questions of 900 KB", seconds=4)
