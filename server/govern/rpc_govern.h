@@ -223,6 +223,8 @@ bool vx_rpc_govern_lives(struct vx_rpc_place place);
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
 /* Whether a message of it is not whole. */
 bool vx_rpc_govern_is_behind(struct vx_rpc_place place);
+/* Bytes that are here of its messages that are not whole. */
+i64 vx_rpc_govern_came(struct vx_rpc_place place);
 /* The number of connections that have calls in flight. */
 i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
 /* The number of those that have streams. */

@@ -123,6 +123,15 @@ bool vx_rpc_govern_is_behind(struct vx_rpc_place place)
     return behind;
 }
 
+i64 vx_rpc_govern_came(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    i64 came = govern ? govern->meter.came : 0;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return came;
+}
+
 i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);

@@ -22,6 +22,11 @@
 #define STREAM_UNREAD_NS (10 * VX_NS_PER_S)
 /* A connection may have so many calls in flight, however many connections there are. */
 #define CALLS_PART_MIN 16
+/* A message of a call beyond calls_max comes fast: so much is here, and so much a second. */
+#define FAST_BYTES        (16 << 10)
+#define FAST_BYTES_PER_US 1
+/* A call has just begun. */
+#define FRESH_US 10000
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
 #define CALLS_FEW_PART 128
 
@@ -145,19 +150,38 @@ static struct vx_rpc_record *room_unread(struct vx_rpc_record *record)
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
-/* Under the lock.  For a call that is entitled to a place beyond calls_max, and all are taken:
- * the oldest there whose message is not whole, with a reference; or NULL.  Halves of messages
- * have no time there: 64 of them kept everybody out for as long as they were halves. */
-static struct vx_rpc_record *room_beyond(struct vx_rpc *rpc)
+/* Whether the message is no half that is left there: it comes fast, or its call, the only one
+ * of its connection, has just begun. */
+static bool may_come(const struct vx_rpc_record *record, i32 has, i64 now_ns)
 {
-    struct vx_rpc_record *oldest = NULL;
+    i64 came = vx_rpc_govern_came(vx_rpc_place_of(record));
+    i64 age_us = (now_ns - record->call.arrived_ns) / VX_NS_PER_US;
+    if (has == 1 && age_us < FRESH_US) return true;
+    return came >= FAST_BYTES && came >= age_us * FAST_BYTES_PER_US;
+}
+
+/* Under the lock.  For a call that is entitled to a place beyond calls_max, and all are taken:
+ * one there whose message is not whole, of the connection with most calls in flight, the oldest
+ * of these, with a reference; or NULL.  Halves of messages have no time there: 64 of them kept
+ * everybody out for as long as they were halves. */
+static struct vx_rpc_record *room_beyond(const struct vx_rpc_record *record)
+{
+    struct vx_rpc *rpc = record->rpc;
+    struct vx_rpc_record *going = NULL;
+    i64 now_ns = vx_clock_ns();
+    i32 most = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS);
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct vx_rpc_record *one = &rpc->records[i];
+        struct vx_rpc_place place = vx_rpc_place_of(one);
         if (!one->counted || !one->beyond || !one->awaits) continue;
-        if (oldest && one->call.arrived_ns >= oldest->call.arrived_ns) continue;
-        if (vx_rpc_govern_is_behind(vx_rpc_place_of(one))) oldest = one;
+        i32 has = vx_rpc_govern_has(place, VX_RPC_SHARE_CALLS);
+        bool younger = going && one->call.arrived_ns >= going->call.arrived_ns;
+        if (has < most || (has == most && younger)) continue;
+        if (!vx_rpc_govern_is_behind(place) || may_come(one, has, now_ns)) continue;
+        most = has;
+        going = one;
     }
-    return oldest && vx_rpc_record_hold(oldest) ? oldest : NULL;
+    return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
 /* Under the lock. */
@@ -192,7 +216,7 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     if (full) going = room_find(record, VX_RPC_SHARE_IDLE, may_lose_place);
     if (full && !going) going = room_unread(record);
     bool none = calls_of(rpc) >= limit && limit > rpc->options.calls_max;
-    if (none && !going) going = room_beyond(rpc);
+    if (none && !going) going = room_beyond(record);
     if (going) vx_rpc_call_count(going, false);
     if (going) vx_rpc_refused_count(going, true);
     bool admitted = calls_of(rpc) < limit;

@@ -266,6 +266,28 @@ def places_halved(swarm, target):
     swarm.add(700, target.grpc, script)
 
 
+@attack("1,050 halves of requests that trickle, and 8 connections with empty ones all the time")
+def places_flooded(swarm, target):
+    half, block = h2.message(b"z" * 600, 20000), h2.call_block(h2.INFER)
+    first, again = h2.kept_block(h2.INFER)
+
+    def trickle(_peer):
+        streams = range(1, 30, 2)
+        yield h2.opening() + b"".join(
+            h2.headers(one, block) + h2.data(one, half) for one in streams)
+        while True:
+            yield 0.3
+            yield b"".join(h2.data(one, b"z" * 40) for one in streams)
+
+    def flood(_peer):
+        empty = h2.data(1, h2.message(b""), h2.END_STREAM)
+        yield h2.opening() + h2.headers(1, first) + empty
+        for stream in range(3, 1 << 30, 100):
+            yield h2.flow([h2.headers(0, again), empty], stream, 50)
+    swarm.add(70, target.grpc, trickle)
+    swarm.add(8, target.grpc, flood)
+
+
 @attack("12 refused requests of 4 MB with a million unknown fields each", seconds=4)
 def fields_unknown(swarm, target):
     body = h2.field_of(1, target.model.encode()) + h2.field_of(

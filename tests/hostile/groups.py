@@ -70,6 +70,7 @@ TCP = {
     "pieces_pinned": (("pieces_pinned",), 4),
     "messages_pinned": (("messages_pinned",), 5),
     "messages_second": (("messages_second",), 6),
+    "places_flooded": (("places_flooded",), 4),
     "places_halved": (("places_halved",), 4),
     "fields_unknown": (("fields_unknown",), 3),
     "pings": (("ping", "ping_acks", "pings_spread"), 1.5),

@@ -156,6 +156,15 @@ def large_few(client):
 
 
 @work
+def middling(client):
+    """Requests of 1 MB, one after the other."""
+    call, request = client.unary(), h2.infer_request("broad", 3_600, 64)
+    for _ in range(100):
+        call(request, timeout=SECONDS)
+    return len(request) > 900_000, {"OK": 100}
+
+
+@work
 def large_answers(client):
     """Answers of 8 MB, four at once."""
     call, window = client.unary(), Window(4)

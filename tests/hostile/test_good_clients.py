@@ -37,7 +37,7 @@ def outcome(name, process):
     (("crawling", "infer_halves"), "large_few"), (("stream_places",), "streamer"),
     (("calls_hidden",), "headers_first"), (("room_kept",), "large_few"),
     (("room_pieces",), "large_few"), (("resets_spread",), "wide"),
-    (("headers_only_many",), "large_answers")],
+    (("headers_only_many",), "large_answers"), (("places_flooded",), "middling")],
     ids=lambda value: value if isinstance(value, str) else "+".join(value))
 def test_is_served_beside(names, good, tmp_path_factory):
     rigs = Rigs(tmp_path_factory)
