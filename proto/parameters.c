@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/parameters.h"
 
+#include "engine/base/limits.h"
+#include "engine/base/text/typed.h"
+
+#include <ctype.h>
 #include <string.h>
 
 typedef Inference__InferParameter Parameter;
@@ -156,6 +160,30 @@ static vx_status parameter_sequence(const struct place *place, const Parameter *
     return VX_OK;
 }
 
+/* Letters and digits alone, in lower case. */
+static void word_fold(const char *word, char out[VX_NAME_BYTES])
+{
+    size_t length = 0;
+    for (; *word && length < VX_NAME_BYTES - 1; word++)
+        if (isalnum((unsigned char)*word))
+            out[length++] = (char)tolower((unsigned char)*word);
+    out[length] = '\0';
+}
+
+/* The key that a person meant who wrote this one, with one mistake at most; or NULL. */
+static const char *key_meant(const char *key)
+{
+    static const char *const known[] = {"priority",      "timeout",    "timing",
+                                        "spatial_shape", "coords_ref", NULL};
+    char folded[VX_NAME_BYTES], other[VX_NAME_BYTES];
+    word_fold(key, folded);
+    for (size_t i = 0; known[i]; i++) {
+        word_fold(known[i], other);
+        if (vx_word_distance(folded, other) <= 1) return known[i];
+    }
+    return NULL;
+}
+
 /* Keys of the user's own: of the types that Triton takes, and ignored. */
 static vx_status parameter_custom(const struct place *place, const Parameter *value,
                                   struct vx_why *why)
@@ -165,6 +193,12 @@ static vx_status parameter_custom(const struct place *place, const Parameter *va
                   "a reserved parameter",
                   "parameter keys starting with 'triton_' are reserved, got '%.60s'",
                   place->key);
+    /* A request that was to end in time, or to name its coordinates, would do neither. */
+    const char *meant = key_meant(place->key);
+    VX_ENSURE_WHY(!meant, why, INVALID_ARGUMENT, "a misspelt parameter",
+                  PLACE_FORMAT
+                  ": expected '%s', or a key of your own that is less like it",
+                  PLACE_TEXT(place), meant);
     VX_ENSURE_WHY(kind && kind != CASE(UINT64_PARAM), why, INVALID_ARGUMENT,
                   "a parameter has the wrong type",
                   PLACE_FORMAT ": expected bool_param, int64_param, string_param or "

@@ -1,9 +1,10 @@
 /* parameters - the parameter maps of a request: which keys are used, ignored or refused.
  *
  * Keys that stock clients send are known and must have their type.  Other keys `triton_*`
- * are refused, as Triton does.  Keys of the user's own are ignored if they have one of
- * the types that Triton takes.  sequence_id, sequence_start and sequence_end must have
- * their types and are ignored too: no model has a state.
+ * are refused, as Triton does, and so are keys that are a known one with one mistake.  Keys
+ * of the user's own are ignored if they have one of the types that Triton takes.
+ * sequence_id, sequence_start and sequence_end must have their types and are ignored too: no
+ * model has a state.
  *
  *   VX_TRY(vx_parameters_read_request(message, why, request));
  *

@@ -22,12 +22,19 @@ static vx_status config_check_names(const struct vx_config *config, struct vx_wh
 vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
 {
     bool exports = config->otlp_endpoint[0] != '\0';
+    bool gpu = strcmp(config->device, "cpu") != 0;
     const struct {
         bool said, means_something;
         const char *name, *needs;
     } rows[] = {
         {config->said.client_shm_bytes, strcmp(config->client_shm, "off") != 0,
          "client-shm-bytes", "--client-shm unix or local"},
+        {config->said.gpu_driver, gpu, "gpu-driver", "a GPU in --device"},
+        {config->said.gpu_compiler, gpu, "gpu-compiler", "a GPU in --device"},
+        {config->said.hip_library, gpu, "hip-library", "a GPU in --device"},
+        {config->said.hip_compiler, gpu, "hip-compiler", "a GPU in --device"},
+        {config->said.tune, gpu, "tune", "a GPU in --device"},
+        {config->said.algorithm, gpu, "algorithm", "a GPU in --device"},
         {config->said.kernel_cache_bytes, config->kernel_cache[0] != '\0',
          "kernel-cache-bytes", "a directory as --kernel-cache"},
         {config->said.tls_key && config->tls_key[0], config->tls_cert[0] != '\0',

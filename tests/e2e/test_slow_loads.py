@@ -17,7 +17,13 @@ from voxeld_process import PATIENCE
 
 # On any machine a step of a warm-up is shorter than these, and a whole warm-up far longer.
 LIMITS = ("--watchdog-ms", "5000", "--start-ms-max", "15000", "--device-bytes", "1G",
-          "--cache-bytes", "256M", "--tune", "all", "--tune-table", "")
+          "--cache-bytes", "256M")
+
+
+def limits(device):
+    """And a GPU measures every tile, which takes longest."""
+    tunes = () if device == "cpu" else ("--tune", "all", "--tune-table", "")
+    return ("--device", device, *LIMITS, *tunes)
 
 
 # Each answer may wait for one step; the slow model has far more steps than that.
@@ -92,7 +98,7 @@ def test_a_good_model_listed_behind_a_slow_one_is_served_first(tmp_path, device)
     repository = tmp_path / "repository"
     slow_model(device).write(repository, "a_slow")
     good_model().write(repository)
-    with serving(repository, tmp_path, "--device", device, *LIMITS,
+    with serving(repository, tmp_path, *limits(device),
                  wait_ready=False) as (daemon, client, control):
         daemon.wait_for("the good model", lambda: served(client))
         before = daemon.wait_for("the slow one", lambda: steps(control))
@@ -108,7 +114,7 @@ def test_a_good_model_listed_behind_a_slow_one_is_served_first(tmp_path, device)
 def test_models_serve_on_while_a_slow_one_is_added(tmp_path, device):
     repository = tmp_path / "repository"
     good_model().write(repository)
-    with serving(repository, tmp_path, "--device", device, *LIMITS) as (daemon, client, control):
+    with serving(repository, tmp_path, *limits(device)) as (daemon, client, control):
         slow_model(device).write(repository, "a_slow")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for("the slow one to begin",
@@ -124,7 +130,7 @@ def test_a_load_whose_worker_is_killed_from_outside_is_never_given_up(tmp_path):
     repository = tmp_path / "repository"
     model = slow_model("cpu")
     good_model().write(repository)
-    with serving(repository, tmp_path, *LIMITS) as (daemon, client, control):
+    with serving(repository, tmp_path, *limits("cpu")) as (daemon, client, control):
         model.write(repository, "a_slow")
         daemon.signal(signal.SIGHUP)
         for kill in range(5):

@@ -14,8 +14,7 @@ bool vx_help_asked(int count, char **arguments)
     return false;
 }
 
-/* How many letters to insert, delete, replace or swap with the next one turn a into b. */
-static size_t nearest_distance(const char *a, const char *b)
+size_t vx_word_distance(const char *a, const char *b)
 {
     size_t rows[3][VX_NAME_BYTES];
     size_t *before = rows[0], *last = rows[1], *now = rows[2];
@@ -49,7 +48,7 @@ const char *vx_nearest_word(const char *name, const char *const *known,
         if (!known[i]) continue;
         size_t longer = strlen(known[i]) > length ? strlen(known[i]) : length;
         if (longer >= VX_NAME_BYTES) longer = VX_NAME_BYTES - 1; /* no more is compared */
-        size_t distance = nearest_distance(name, known[i]);
+        size_t distance = vx_word_distance(name, known[i]);
         /* Another word: over half of its letters differ, or over a third plus one. */
         if (distance > longer / 3 + 1 || 2 * distance > longer) continue;
         if (distance >= best_distance) continue;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/proto/codec_judge.h"
 
+#include "engine/base/limits.h"
+
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +196,29 @@ static bool judge_shape(const char *text)
     return true;
 }
 
+/* Whether one letter more, less, another, or two swapped make `a` of `b`; by trying all. */
+static bool judge_near(const char *a, const char *b)
+{
+    while (*a && *a == *b) a++, b++;
+    if (!*a && !*b) return true;
+    bool swapped = *a && *b && a[0] == b[1] && a[1] == b[0] && !strcmp(a + 2, b + 2);
+    return swapped || (*a && !strcmp(a + 1, b)) || (*b && !strcmp(a, b + 1)) ||
+           (*a && *b && !strcmp(a + 1, b + 1));
+}
+
+static bool judge_misspelt(const char *key)
+{
+    char bare[VX_NAME_BYTES];
+    size_t length = 0;
+    for (; *key && length < sizeof bare - 1; key++)
+        if (strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))
+            bare[length++] = (char)(*key >= 'A' && *key <= 'Z' ? *key + 32 : *key);
+    bare[length] = '\0';
+    return judge_near(bare, "priority") || judge_near(bare, "timeout") ||
+           judge_near(bare, "timing") || judge_near(bare, "spatialshape") ||
+           judge_near(bare, "coordsref");
+}
+
 static bool judge_parameter(const char *key, const Parameter *value)
 {
     int kind = value ? (int)value->parameter_choice_case : 0;
@@ -207,7 +232,7 @@ static bool judge_parameter(const char *key, const Parameter *value)
     if (!strncmp(key, "triton_", 7)) return false;
     if (!strcmp(key, "sequence_id")) return kind == 2 || kind == 3 || kind == 5;
     if (!strcmp(key, "sequence_start") || !strcmp(key, "sequence_end")) return kind == 1;
-    return kind >= 1 && kind <= 4;
+    return kind >= 1 && kind <= 4 && !judge_misspelt(key);
 }
 
 static bool judge_version(const char *version)

@@ -51,11 +51,14 @@ static const char *const fine[] = {
     GOOD "4{1'sequence_id' 2{2:7}} 4{1'sequence_start' 2{1:1}} 4{1'sequence_end' 2{1:1}}",
     GOOD "4{1'sequence_id' 2{3'a'}}",
     GOOD "4{1'sequence_id' 2{5:1}} 4{1'sequence_mine' 2{2:1}}",
-    GOOD "4{1'priority' 2{5:18446744073709551615}}", GOOD "2'1'",
+    GOOD "4{1'priority' 2{5:18446744073709551615}}",
+    GOOD "2'1'",
     GOOD "2'9223372036854775807'",
     GOOD "4{1'priority' 2{2:0}} 4{1'timeout' 2{5:18446744073709551615}}",
     GOOD
     "4{1'priority' 2{2:-1}} 4{1'priority' 2{2:1}}", /* of equal keys the last one counts */
+    GOOD "4{1'time' 2{2:1}} 4{1'out' 2{2:1}} 4{1'shape' 2{3'x'}} 4{1'ref' 2{3'x'}}",
+    GOOD "4{1'timer' 2{2:1}} 4{1'priorities' 2{2:1}} 4{1'' 2{2:1}} 4{1'tim' 2{2:1}}",
 };
 
 START_TEST(unusual_parameters_are_fine)
@@ -189,6 +192,12 @@ static const struct {
     {GOOD "4{1'spatial_shape' 2{3'8x8x131073'}}", INVALID, "got '8x8x131073'"},
     {GOOD "4{1'spatial_shape' 2{3'18446744073709551624x8x8'}}", INVALID, "got '18446744"},
     {GOOD "4{1'spatial_shape' 2{3@3000}}", INVALID, "spatial_shape"},
+    {GOOD "4{1'timout' 2{2:1}}", INVALID,
+     "parameter 'timout': expected 'timeout', or a key of your own that is less like it"},
+    {GOOD "4{1'Timing' 2{1:1}}", INVALID, "expected 'timing'"},
+    {GOOD "4{1'prioirty' 2{2:1}}", INVALID, "expected 'priority'"},
+    {GOOD "4{1'spatialShapes' 2{3'x'}}", INVALID, "expected 'spatial_shape'"},
+    {GOOD "4{1'coords-ref' 2{3''}}", INVALID, "expected 'coords_ref'"},
     {GOOD "4{1'triton_final_response' 2{1:1}}", INVALID, "triton_final_response"},
     {GOOD "4{1'triton_' 2{1:1}}", INVALID, "'triton_'"},
     {GOOD "4{1'sequence_id' 2{1:1}}", INVALID,
