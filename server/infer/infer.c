@@ -147,7 +147,8 @@ static bool infer_wants_slot(const struct vx_call *call, i32 i)
            call->outputs[o].kind == VX_PLACE_NONE;
 }
 
-/* A client that does not read its answers must not get the whole arena. */
+/* A client that does not read its answers must not get the whole arena.  Slots count, not
+ * the tensors in them: with outputs of 4 MB and 8 bytes it had twice its share. */
 static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
                                   struct vx_why *why)
 {
@@ -158,7 +159,8 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         if (infer_wants_slot(call, i))
-            bytes += vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes;
+            bytes += vx_slot_bytes(
+                vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes);
     }
     VX_ENSURE_WHY(vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
                   "the connection already uses its share of the arena",

@@ -166,7 +166,7 @@ bool vx_rpc_call_name(struct vx_call *call, struct vx_tls_name *name);
  * gRPC has finished with them. */
 void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
                         const struct vx_reply *reply, const struct vx_place *outputs);
-/* Counts so many bytes of the arena for the call's tensors.  False: little of the arena
+/* Counts so many bytes of slots of the arena for the call's tensors.  False: little of it
  * is left and the connection already has its part; nothing is counted. */
 bool vx_rpc_may_take(struct vx_call *call, u64 bytes);
 /* So many inferences are about to be answered together: if there are several, the loop

@@ -358,7 +358,7 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     u64 bytes = 0;
     for (i32 i = 0; i < call->request.inputs_count; i++)
         if (call->request.inputs[i].place.kind == VX_PLACE_ARENA)
-            bytes += call->request.inputs[i].place.bytes;
+            bytes += vx_slot_bytes(call->request.inputs[i].place.bytes);
     if (vx_rpc_may_take(call, bytes)) return VX_OK;
     vx_rpc_inputs_give(record);
     VX_FAIL_WHY(

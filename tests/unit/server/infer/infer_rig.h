@@ -48,6 +48,7 @@ struct rig {
     bool deaf;         /* workers accept no message */
     i32 killed;        /* a bit for each killed worker */
     i32 coming;
+    u64 took; /* bytes of the arena that were counted for connections */
     struct rig_run runs[RIG_WORDS];
     struct rig_answer answers[RIG_WORDS];
     struct rig_places places[RIG_WORDS];
