@@ -17,6 +17,30 @@ static const f64 NEAR = 4, NEAR_PAIRS = 1 << 16;
  * that it fades only when the measurements give a better one. */
 static const f64 SPREAD = 0.02;
 
+/* The weight of a new batch in the mean of its class. */
+static const f64 CLASS_NEW = 0.25;
+
+i32 vx_cost_class(f64 pairs)
+{
+    i32 class = 0;
+    for (; pairs >= 4 && class < VX_COST_CLASSES - 1; pairs /= 4) class ++;
+    return class;
+}
+
+/* At most OUTLIER times what batches of this class or a smaller one took; of a class without
+ * batches, what the next larger one has.  So it grows with the pairs, as the line does. */
+static f64 cost_bound(const struct vx_cost *cost, f64 pairs, f64 line_ns)
+{
+    f64 most = 0;
+    i32 class = vx_cost_class(pairs);
+    for (i32 c = 0; c < VX_COST_CLASSES; c++) {
+        if (cost->class_ns[c] > most) most = cost->class_ns[c];
+        if (c < class || cost->class_ns[c] <= 0) continue;
+        return line_ns < OUTLIER * most ? line_ns : OUTLIER * most;
+    }
+    return line_ns;
+}
+
 static void cost_fit(struct vx_cost *cost)
 {
     f64 mean_x = cost->x / cost->weight, mean_y = cost->y / cost->weight;
@@ -67,6 +91,8 @@ void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen)
         if (cost->low && (cost->seen <= EARLY || cost->low >= LOW))
             cost->weight = cost->x = cost->y = cost->xx = cost->xy = cost->slope_ns = 0;
     }
+    f64 *class_ns = &cost->class_ns[vx_cost_class(x)];
+    *class_ns += (y - *class_ns) * (*class_ns > 0 ? CLASS_NEW : 1);
     cost->weight = cost->weight * KEEP + 1;
     cost->x = cost->x * KEEP + x;
     cost->y = cost->y * KEEP + y;
@@ -112,7 +138,8 @@ i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns)
 i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels)
 {
     if (!vx_cost_is_known(cost)) return 0;
-    i64 ns = cost_ns(cost->fixed_ns + cost->slope_ns * pairs);
+    f64 line_ns = cost->fixed_ns + cost->slope_ns * pairs;
+    i64 ns = cost_ns(cost_bound(cost, pairs, line_ns));
     ns += vx_cost_build_ns(cost, build_voxels, 0);
     return ns > 0 ? ns : 1;
 }

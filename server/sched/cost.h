@@ -17,6 +17,10 @@
  * batch includes
  * warm-up: it is counted, but its time is not learned.
  *
+ * Voxels cost something beside their pairs, so batches of few pairs and many voxels next to
+ * ones of many pairs and few voxels make a line that is flat and high.  A prediction is
+ * therefore never more than a few times what batches of about its pairs took.
+ *
  * Thread   any; pure.
  * Limits   predicts nothing before VX_COST_SEEN_MIN batches.
  * Fails    never: no prediction is negative, whatever was measured.
@@ -30,6 +34,9 @@
 
 #define VX_COST_SEEN_MIN 3
 
+/* Batches of about as many pairs: up to 3, up to 15, up to 63, ... */
+#define VX_COST_CLASSES 20
+
 /* Weighted sums over the measured batches, older ones with less weight; zeros = none. */
 struct vx_cost {
     i32 seen, built; /* batches; those of them that built geometries */
@@ -38,6 +45,8 @@ struct vx_cost {
     f64 weight, x, y, xx, xy;
     f64 slope_ns, fixed_ns; /* per pair; per batch */
     f64 build_weight, build_ns, build_voxels;
+    f64 class_ns
+        [VX_COST_CLASSES]; /* what the last batches of each class took; 0 = none */
 };
 struct vx_cost_seen {
     i64 ns;           /* on the device, without building maps */
@@ -46,6 +55,7 @@ struct vx_cost_seen {
     i64 build_voxels; /* of the geometries that were not held; 0 = none was built */
 };
 
+i32 vx_cost_class(f64 pairs);
 void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen);
 bool vx_cost_is_known(const struct vx_cost *cost);
 /* Whether enough batches were measured to avoid a device because of its cost.  With

@@ -198,13 +198,14 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
     i64 build_ns = end->geometry_ns < 0                ? 0
                    : end->geometry_ns > end->device_ns ? end->device_ns
                                                        : end->geometry_ns;
-    instance->learned_ns = end->now_ns;
+    f64 pairs = (f64)(end->pairs > 0 ? end->pairs : batch->pairs);
+    instance->learned_ns[vx_cost_class(pairs)] = end->now_ns;
     vx_cost_ratio_learn(&instance->ratio, end->pairs, voxels);
     vx_cost_ratio_learn(&instance->set_ratio, end->set_voxels, voxels);
     vx_cost_learn(&instance->costs[end->worker],
                   &(struct vx_cost_seen){
                       .ns = end->device_ns - build_ns,
-                      .pairs = (f64)(end->pairs > 0 ? end->pairs : batch->pairs),
+                      .pairs = pairs,
                       .build_ns = build_ns,
                       /* With refused jobs it is not known which geometries were built. */
                       .build_voxels = end->refused ? 0 : batch->build_voxels,

@@ -229,7 +229,8 @@ static f64 in_ms(i64 ns)
 
 /* A prediction that only refuses is never corrected: if a device was slow for a while and
  * every request has a deadline, nothing would run on it again.  So a request that an idle
- * device can take at once is run when nothing was learned for so long. */
+ * device can take at once is run when nothing was learned of its size for so long: of
+ * others' sizes a client with two requests a second taught enough. */
 #define PROBE_NS VX_NS_PER_S
 
 /* Refuses at once a request that would expire in the queue or be answered too late.
@@ -241,10 +242,11 @@ static vx_status job_check_times(const struct vx_sched *sched, const struct vx_j
     if (job->expires_ns == VX_NEVER) return VX_OK;
     struct expected expected = job_expect(sched, job, now_ns);
     if (!expected.run_ns) return VX_OK;
-    const struct vx_queue_policy *policy =
-        vx_sched_policy(&sched->instances[job->instance], job->level);
+    const struct sched_instance *instance = &sched->instances[job->instance];
+    const struct vx_queue_policy *policy = vx_sched_policy(instance, job->level);
     i64 end_ns = expected.wait_ns + expected.run_ns;
-    i64 learned_ns = sched->instances[job->instance].learned_ns;
+    i32 class = vx_cost_class(sched_job_pairs(instance, job));
+    i64 learned_ns = instance->learned_ns[class];
     if (expected.wait_ns <= 0 && now_ns - learned_ns >= PROBE_NS) return VX_OK;
     if (job->deadline_ns != VX_NEVER && is_too_late(now_ns, end_ns, job->deadline_ns))
         VX_FAIL_WHY(why, DEADLINE_EXCEEDED, "the deadline cannot be met",

@@ -164,6 +164,31 @@ START_TEST(a_slope_survives_batches_of_one_size)
 }
 END_TEST
 
+/* Many voxels with few pairs and few with many take as long: the line is flat, and says
+ * nothing about small batches. */
+START_TEST(small_batches_are_believed_beside_a_flat_line)
+{
+    struct vx_cost cost = {0};
+    for (int k = 0; k < 20; k++) learn(&cost, 1000000, 400 + k);
+    for (int k = 0; k < 100; k++)
+        learn(&cost, k % 2 ? 170000000 : 145000000, k % 2 ? 300000 : 1400000);
+    ck_assert_int_gt(vx_cost_predict_ns(&cost, 300000, 0), 100000000);
+    ck_assert_int_lt(vx_cost_predict_ns(&cost, 400, 0), 5000000);
+    ck_assert_int_lt(vx_cost_predict_ns(&cost, 4, 0), 5000000);
+}
+END_TEST
+
+START_TEST(classes_have_four_times_the_pairs)
+{
+    ck_assert_int_eq(vx_cost_class(0), 0);
+    ck_assert_int_eq(vx_cost_class(3), 0);
+    ck_assert_int_eq(vx_cost_class(4), 1);
+    ck_assert_int_eq(vx_cost_class(1023), 4);
+    ck_assert_int_eq(vx_cost_class(1024), 5);
+    ck_assert_int_eq(vx_cost_class(1e300), VX_COST_CLASSES - 1);
+}
+END_TEST
+
 START_TEST(no_prediction_is_negative_or_wild)
 {
     struct vx_cost cost = {0};
@@ -227,6 +252,8 @@ int main(void)
     tcase_add_test(table, a_device_that_changes_is_believed);
     tcase_add_test(table, a_device_that_is_fast_again_is_believed_at_once);
     tcase_add_test(table, a_slope_survives_batches_of_one_size);
+    tcase_add_test(table, small_batches_are_believed_beside_a_flat_line);
+    tcase_add_test(table, classes_have_four_times_the_pairs);
     tcase_add_test(table, no_prediction_is_negative_or_wild);
     tcase_add_test(table, building_is_a_line_of_its_own);
     tcase_add_test(table, pairs_are_estimated_by_what_was_seen);

@@ -347,6 +347,28 @@ START_TEST(what_cannot_be_in_time_is_refused_at_once)
 }
 END_TEST
 
+/* What is learned of batches of another size is no proof that this size still takes long. */
+START_TEST(an_idle_device_tries_a_size_that_it_has_not_seen_for_a_second)
+{
+    struct vx_sched *sched = rig_open(&wide, 1);
+    struct vx_why why = {""};
+    struct vx_batch_plan plan, ended;
+    rig_teach(sched, &wide, 1, &(struct rig_device){.fixed_ns = 10 * MS});
+    struct vx_job large = rig_job(500000);
+    rig_submit(sched, &large, 900 * MS);
+    rig_pick(sched, 900 * MS, &plan);
+    const struct vx_batch_end end = {
+        .batch = plan.batch, .device_ns = 20 * MS, .pairs = 500000, .now_ns = 920 * MS};
+    ck_assert(vx_sched_finish(sched, &end, &ended));
+    struct vx_job job = rig_job(200);
+    job.deadline_ns = 999 * MS + 5 * MS;
+    ck_assert(vx_sched_submit(sched, &job, 999 * MS, &why).fault != NULL);
+    job.deadline_ns = 1000 * MS + 5 * MS;
+    rig_submit(sched, &job, 1000 * MS);
+    rig_close(&sched);
+}
+END_TEST
+
 START_TEST(an_expected_wait_knows_batches_levels_and_workers)
 {
     const struct vx_batching batching = {
@@ -415,6 +437,7 @@ int main(void)
                         (int)VX_COUNT(second_rows));
     tcase_add_loop_test(table, what_cannot_be_in_time_is_refused_at_once, 0,
                         (int)VX_COUNT(admit_rows));
+    tcase_add_test(table, an_idle_device_tries_a_size_that_it_has_not_seen_for_a_second);
     tcase_add_test(table, an_expected_wait_knows_batches_levels_and_workers);
     tcase_add_test(table, an_expected_wait_knows_what_runs);
     suite_add_tcase(suite, table);
