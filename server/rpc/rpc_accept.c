@@ -126,8 +126,7 @@ i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
 
 static struct vx_rpc_connection *row_of_silent(struct vx_rpc_silent *silent)
 {
-    return (struct vx_rpc_connection *)((char *)silent -
-                                        offsetof(struct vx_rpc_connection, silent));
+    return VX_CONTAINER(silent, struct vx_rpc_connection, silent);
 }
 
 static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
@@ -230,16 +229,17 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
 
 /* ------- accepted ------- */
 
-/* A silent connection makes way, or one that asks nothing when few entries are left; the last
- * are no crowd's.  False: the newcomer gets none. */
+/* A silent connection makes way, or one that asks nothing when few entries are left; of the
+ * last a crowd gets none but those of larger crowds.  False: the newcomer gets none. */
 static bool make_room(struct vx_rpc_accept *accept, const struct vx_peer *peer)
 {
     struct vx_rpc_silent *least = vx_rpc_silent_least(&accept->silents);
     i32 left = accept->rows_count - accept->connections, few = accept->rows_count / 16;
-    bool may = left > few || least ||
+    bool last = left <= few / 4;
+    bool may = left > few || (least && !last) ||
                vx_rpc_governor_crowded(accept->governor, peer->origin, vx_clock_ns());
-    if (!may && left <= few / 4) return false;
-    if (accept->free || !least) return accept->free;
+    if (last && !may && !vx_rpc_silent_goes(&accept->silents, peer->origin)) return false;
+    if (!least || ((may || !last) && accept->free)) return accept->free;
     count_refused(accept);
     vx_rpc_secure_note(accept, row_of_silent(least), VX_TLS_CROWDED,
                        "others wanted its place");

@@ -11,6 +11,7 @@
 #define VX_SERVER_RPC_ACCEPT_PRIVATE_H
 
 #include "server/rpc/rpc_private.h"
+#include "server/rpc/rpc_silent.h"
 #include "server/tls/tls.h"
 
 #include <grpc/grpc_security.h>

@@ -296,21 +296,6 @@ bool vx_rpc_peer_in_group(int fd, u32 gid);
 #define VX_RPC_PEER_BYTES 64
 void vx_rpc_peer_name(int fd, const struct vx_peer *peer, char name[VX_RPC_PEER_BYTES]);
 
-/* rpc_silent.c: connections that have sent nothing, oldest first */
-struct vx_rpc_silent {
-    struct vx_rpc_silent *next, *previous;
-    i64 since_ns;
-    u16 origin; /* struct vx_peer */
-};
-struct vx_rpc_silents {
-    struct vx_rpc_silent *first, *last;
-    i32 of[VX_PEER_ORIGINS];
-};
-void vx_rpc_silent_add(struct vx_rpc_silents *silents, struct vx_rpc_silent *one);
-void vx_rpc_silent_remove(struct vx_rpc_silents *silents, struct vx_rpc_silent *one);
-/* Which one goes for a new connection: of the oldest, one of the origin that has most. */
-struct vx_rpc_silent *vx_rpc_silent_least(const struct vx_rpc_silents *silents);
-
 /* rpc_window.c */
 struct vx_rpc_window {
     i32 first, count, next;

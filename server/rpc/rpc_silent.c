@@ -1,8 +1,7 @@
-/* rpc_silent - connections that have sent nothing yet.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
-#include "server/rpc/rpc_private.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc/rpc_silent.h"
+
+#include <stddef.h>
 
 /* How many of the oldest are compared when one must go. */
 #define OLDEST 32
@@ -32,4 +31,10 @@ struct vx_rpc_silent *vx_rpc_silent_least(const struct vx_rpc_silents *silents)
     for (i32 i = 0; one && i < OLDEST; i++, one = one->next)
         if (silents->of[one->origin] > silents->of[least->origin]) least = one;
     return least;
+}
+
+bool vx_rpc_silent_goes(const struct vx_rpc_silents *silents, u16 origin)
+{
+    const struct vx_rpc_silent *least = vx_rpc_silent_least(silents);
+    return least && silents->of[least->origin] > silents->of[origin] + 1;
 }

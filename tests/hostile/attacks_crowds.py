@@ -41,6 +41,17 @@ def crowd_asks_apart(swarm, target):
     swarm.add(1100, target.grpc, asks(h2.SERVICE + "ServerLive", 2), sources=400)
 
 
+@attack("1,024 connections of one address that ask every 0.8 s, and 300 more attempts a second",
+        seconds=8)
+def crowd_comes(swarm, target):
+    def come(_peer):
+        yield h2.opening()
+        yield 0.3
+        yield CLOSE
+    swarm.add(1024, target.grpc, asks(h2.SERVICE + "ServerLive", 0.8), sources=1)
+    swarm.add(100, target.grpc, come, sources=1)
+
+
 @attack("6,000 connections with one call each that sends headers only", seconds=4)
 def crowd_calls(swarm, target):
     def script(_peer):

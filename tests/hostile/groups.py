@@ -96,6 +96,7 @@ CROWDS = {
     "crowd_idle": (("crowd_idle",), 2),
     "crowd_calls": (("crowd_calls",), 2),
     "crowd_asks": (("crowd_asks",), 5),
+    "crowd_comes": (("crowd_comes",), 6),
     "crowd_asks_apart": (("crowd_asks_apart",), 5),
     "crowd_bursts": (("crowd_bursts",), 2.5),
     "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
@@ -144,7 +145,7 @@ QUICK = {
     "calls_hidden",
     "room_kept", "pieces_pinned",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
-    "crowd_asks",
+    "crowd_asks", "crowd_comes",
     "calls", "messages",
 }
 

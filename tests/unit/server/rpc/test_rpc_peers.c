@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "server/rpc/rpc_private.h"
+#include "server/rpc/rpc_silent.h"
 #include "tests/support/wait.h"
 #include "tests/unit/server/rpc/rpc_harness.h"
 
@@ -113,6 +114,9 @@ START_TEST(of_silent_connections_the_crowd_goes)
         all[i] = (struct vx_rpc_silent){.origin = origins[i]};
         vx_rpc_silent_add(&silents, &all[i]);
     }
+    /* Of 3 there are three: one goes for another of an origin that has one, or none. */
+    ck_assert(vx_rpc_silent_goes(&silents, 9) && vx_rpc_silent_goes(&silents, 7));
+    ck_assert(!vx_rpc_silent_goes(&silents, 5) && !vx_rpc_silent_goes(&silents, 3));
     static const i32 order[] = {1, 2, 3, 0, 4, 5}; /* of as many, the older one */
     for (size_t i = 0; i < VX_COUNT(order); i++) {
         struct vx_rpc_silent *least = vx_rpc_silent_least(&silents);
@@ -121,6 +125,7 @@ START_TEST(of_silent_connections_the_crowd_goes)
     }
     ck_assert_ptr_null(silents.first);
     ck_assert_ptr_null(silents.last);
+    ck_assert(!vx_rpc_silent_goes(&silents, 9));
 }
 END_TEST
 
