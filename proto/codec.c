@@ -121,8 +121,8 @@ vx_status vx_codec_parse_version(const char *text, struct vx_why *why, i64 *vers
         digits && !errno && value > 0, why, INVALID_ARGUMENT,
         "the model version is not a positive integer",
         "failed to get model version from specified version string '%.60s' (details: "
-        "expected digits), version should be an integral value > 0",
-        text);
+        "expected %s), version should be an integral value > 0",
+        text, digits && errno ? "at most 9223372036854775807" : "digits");
     *version = value;
     return VX_OK;
 }

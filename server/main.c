@@ -105,7 +105,7 @@ static bool main_has_room(const struct vx_config *config)
         VX_LOG(START_FAILED, VX_LOG_TEXT("code", vx_code_name(vx_status_code(st))),
                VX_LOG_TEXT("why", vx_status_text(st, &why)));
     else if (vx_room_advise(config, &room, &why))
-        VX_LOG(CONFIG, VX_LOG_I64("memory_bytes", room.memory_bytes),
+        VX_LOG(MEMORY, VX_LOG_I64("memory_bytes", room.memory_bytes),
                VX_LOG_TEXT("why", why.text));
     return !st.fault;
 }

@@ -416,7 +416,7 @@ struct voxel_model_name {
     const char *name;
     int64_t version; /* 0 = any */
 };
-/* *ready: the model serves requests. */
+/* *ready: the model serves requests; of voxeld and Triton, false also if there is none. */
 enum voxel_code voxel_model_ready(struct voxel_client *client,
                                   const struct voxel_model_name *model, bool *ready,
                                   struct voxel_error *error);

@@ -90,7 +90,7 @@ static int make_cloud(const struct bench_options *o,
     if (o->file) {
         code = points_read_file(o->file, &asked, &points, &error);
         if (!code) code = cloud_make(&points, o->voxel, cloud, &error);
-        if (!code) cli_say_cloud("bench", o->file, cloud);
+        if (!code) cli_say_cloud("bench", o->file, cloud, false);
         points_fini(&points);
     } else {
         code = cloud_make_shell(count_voxels(o, limits), limits->spatial_shape, cloud,

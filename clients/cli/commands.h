@@ -41,7 +41,8 @@ int cli_say_error(const char *command, const char *server,
 int cli_say_input(const char *command, const struct voxel_error *error);
 
 /* Prints on stderr what was done to a file's points: merged, left out, scaled. */
-void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud);
+void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud,
+                   bool quiet);
 
 /* Shows a line on stderr, if that is a terminal, in place of the last; NULL wipes it. */
 void cli_progress(const char *text);

@@ -49,6 +49,13 @@ int cli_say_error(const char *command, const char *server,
     else if (error->code == VOXEL_UNAVAILABLE && !strncmp(server, "unix:", 5) &&
              strstr(error->text, strerror(EACCES)))
         say_denied(server + 5);
+    else if (error->code == VOXEL_UNAVAILABLE && (strstr(error->text, "reset by peer") ||
+                                                  strstr(error->text, "Socket closed")))
+        fprintf(
+            stderr,
+            "The server at %s closed the connection: perhaps one of the two speaks TLS "
+            "(--tls) and the other does not.\n",
+            server);
     else if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "connect"))
         fprintf(
             stderr,
@@ -66,20 +73,22 @@ int cli_say_input(const char *command, const struct voxel_error *error)
     return CLI_USAGE;
 }
 
-void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud)
+void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud,
+                   bool quiet)
 {
     cli_progress(NULL);
+    if (cloud->dropped)
+        fprintf(stderr,
+                "voxel %s: %s: left out %" PRId64
+                " of the points, which have no position (NaN or infinite)\n",
+                command, file, cloud->dropped);
+    if (quiet) return;
     if (cloud->merged)
         fprintf(stderr,
                 "voxel %s: %s: merged %" PRId64 " of %" PRId64
                 " points into the voxel of an earlier point%s: %" PRId64 " voxels\n",
                 command, file, cloud->merged, cloud->merged + cloud->count,
                 cloud->channels ? ", feats averaged" : "", cloud->count);
-    if (cloud->dropped)
-        fprintf(stderr,
-                "voxel %s: %s: left out %" PRId64
-                " of the points, which have no position (NaN or infinite)\n",
-                command, file, cloud->dropped);
     if (cloud->channels && *cloud->unused)
         fprintf(stderr, "voxel %s: %s: not used: %s\n", command, file, cloud->unused);
     if (cloud->scaled)

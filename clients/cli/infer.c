@@ -398,7 +398,7 @@ static int read_cloud(struct infer_options *options, struct cloud *cloud)
     }
     if (code) return cli_say_input("infer", &error);
     cli_progress(NULL);
-    if (!options->quiet) cli_say_cloud("infer", options->file, cloud);
+    cli_say_cloud("infer", options->file, cloud, options->quiet);
     int exit_code = pick_sample(options, cloud);
     if (exit_code) cloud_fini(cloud);
     return exit_code;

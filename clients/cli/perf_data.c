@@ -156,7 +156,7 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
     enum voxel_code code = points_read_file(file, &asked, &points, error);
     if (code) return code;
     code = cloud_make(&points, run->options->voxel, cloud, error);
-    if (!code && grid < run->list.count) cli_say_cloud("perf-data", file, cloud);
+    if (!code && grid < run->list.count) cli_say_cloud("perf-data", file, cloud, false);
     points_fini(&points);
     return code;
 }

@@ -3,16 +3,37 @@
 #include "engine/base/text/sentence.h"
 #include "engine/network/network_layers.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* One size, of one axis or of all. */
+static vx_status read_size(const struct vx_json *value, const struct vx_axes_key *key,
+                           struct vx_why *why, i32 *size)
+{
+    i64 number = 0;
+    bool whole = vx_json_whole(value, &number);
+    char got[32];
+    if (whole)
+        snprintf(got, sizeof got, "%lld", (long long)number);
+    else if (value->kind == VX_JSON_F64)
+        snprintf(got, sizeof got, "%g", value->real);
+    else
+        snprintf(got, sizeof got, "%s", vx_json_kind_name(value->kind));
+    VX_ENSURE_WHY(whole && number >= key->least && number <= key->most, why,
+                  INVALID_ARGUMENT, "a size is out of range",
+                  "line %d: \"%s\": expected integers from %d to %d, got %s", value->line,
+                  key->name, key->least, key->most, got);
+    *size = (i32)number;
+    return VX_OK;
+}
 
 vx_status vx_network_parse_axes(const struct vx_json *value,
                                 const struct vx_axes_key *key, struct vx_why *why,
                                 i32 axes[3])
 {
-    i64 number;
     if (value->kind != VX_JSON_LIST) {
-        VX_TRY(vx_json_read_i64(value, key->least, key->most, why, &number));
-        axes[0] = axes[1] = axes[2] = (i32)number;
+        VX_TRY(read_size(value, key, why, axes));
+        axes[1] = axes[2] = axes[0];
         return VX_OK;
     }
     VX_ENSURE_WHY(
@@ -24,8 +45,8 @@ vx_status vx_network_parse_axes(const struct vx_json *value,
     i32 *axis = axes;
     VX_JSON_EACH(child, value)
     {
-        VX_TRY(vx_json_read_i64(child, key->least, key->most, why, &number));
-        *axis++ = (i32)number;
+        VX_TRY(read_size(child, key, why, axis));
+        axis++;
     }
     return VX_OK;
 }

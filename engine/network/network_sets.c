@@ -72,10 +72,10 @@ static vx_status settle_of(const struct vx_layer_reader *reader, struct vx_layer
                 of->dilation[axis] == 1,
             reader->why, INVALID_ARGUMENT, "unpool needs voxels with one parent each",
             "line %d: \"of\": unpool needs a layer whose kernel is as wide as "
-            "its stride, without padding, and \"%.*s\" has kernel %d, stride %d, "
-            "padding %d along column %d of coords",
+            "its stride, without padding or dilation, and \"%.*s\" has kernel %d, "
+            "stride %d, padding %d, dilation %d along column %d of coords",
             layer->line, VX_NAME_SHOWN, of->name, of->kernel[axis], of->stride[axis],
-            of->padding[axis], axis + 1);
+            of->padding[axis], of->dilation[axis], axis + 1);
     return VX_OK;
 }
 
@@ -164,6 +164,13 @@ static vx_status spconv_shape(const struct vx_layer_reader *reader,
     for (int axis = 0; axis < 3; axis++) {
         i32 reach = layer->dilation[axis] * (layer->kernel[axis] - 1);
         i64 left = (i64)from->shape[axis] + 2 * (i64)layer->padding[axis] - reach - 1;
+        VX_ENSURE_WHY(
+            from->shape[axis] || !reader->network->sets[0].shape[axis], reader->why,
+            INVALID_ARGUMENT, "rule spconv needs a spatial shape",
+            "line %d: the rule \"spconv\" needs the spatial shape of %s, which "
+            "has none: it is lost where a layer makes finer voxels; use another "
+            "\"rule\" behind it",
+            layer->line, set_text(reader->network, layer->set, text));
         VX_ENSURE_WHY(from->shape[axis], reader->why, INVALID_ARGUMENT,
                       "rule spconv needs a spatial shape",
                       "line %d: the rule \"spconv\" needs the spatial shape of %s: set "

@@ -75,7 +75,8 @@ static vx_status control_server_ready(struct vx_control_question *question)
     return VX_OK;
 }
 
-/* An unknown model is an error and not `ready: false`: stock clients tell them apart. */
+/* An unknown model, and one that was unloaded, is not ready, as with Triton: who waits for a
+ * model asks before it is there. */
 static vx_status control_model_ready(struct vx_control_question *question)
 {
     const Inference__ModelReadyRequest *request = (const void *)question->request;
@@ -84,13 +85,15 @@ static vx_status control_model_ready(struct vx_control_question *question)
     i32 instance;
     VX_TRY(vx_control_may(question, request->name));
     VX_TRY(vx_codec_parse_version(request->version, question->why, &version));
-    VX_TRY(vx_registry_find(registry, request->name, version, question->why, &instance));
+    vx_status found =
+        vx_registry_find(registry, request->name, version, question->why, &instance);
+    if (vx_status_code(found) != VX_CODE_NOT_FOUND) VX_TRY(found);
     Inference__ModelReadyResponse *answer =
         vx_arena_take(question->scratch, sizeof *answer);
     VX_ENSURE(answer, RESOURCE_EXHAUSTED, "no room for the answer");
     inference__model_ready_response__init(answer);
-    answer->ready = vx_instance_serves(vx_registry_row(registry, instance)) &&
-                    !question->view->draining;
+    answer->ready = !found.fault && !question->view->draining &&
+                    vx_instance_serves(vx_registry_row(registry, instance));
     question->answer = &answer->base;
     return VX_OK;
 }

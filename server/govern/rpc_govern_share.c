@@ -148,7 +148,8 @@ static u64 arena_part(const struct vx_rpc_governor *governor, u64 takers)
     return governor->arena_bytes / 4 * 3 / takers;
 }
 
-/* There is no limit while half of the arena is free. */
+/* There is no limit while half of the arena is free, and none for a connection's only call
+ * while a quarter is: its part may be less than any request of its model needs. */
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
 {
     bool may = true;
@@ -157,8 +158,9 @@ bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
     struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
     if (govern && bytes && governor->arena_bytes) {
         u64 takers = (u64)governor->takers + !govern->tensors;
-        bool crowded =
-            takers > 1 && governor->tensors + bytes > governor->arena_bytes / 2;
+        u64 quarters = govern->shares[VX_RPC_SHARE_CALLS] > 1 ? 2 : 3;
+        bool crowded = takers > 1 &&
+                       governor->tensors + bytes > governor->arena_bytes / 4 * quarters;
         may = !crowded || govern->tensors + bytes <= arena_part(governor, takers);
     }
     if (govern && may && bytes) {

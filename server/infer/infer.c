@@ -155,20 +155,19 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     u64 bytes = 0;
-    char hint[HINT_BYTES];
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         if (infer_wants_slot(call, i))
             bytes += vx_slot_bytes(
                 vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes);
     }
-    VX_ENSURE_WHY(vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
-                  "the connection already uses its share of the arena",
-                  "no room for %llu bytes of outputs: this connection already uses its "
-                  "share of the %llu bytes for tensors in flight; %s",
-                  (unsigned long long)bytes,
-                  (unsigned long long)vx_shared_bytes(infer->shared),
-                  infer_hint(infer, call, hint));
+    VX_ENSURE_WHY(
+        vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
+        "the outputs exceed the connection's share of the arena",
+        "no room for %llu bytes of outputs: that exceeds this connection's share "
+        "of the %llu bytes for tensors in flight while others have most of them; "
+        "try again when they have their answers",
+        (unsigned long long)bytes, (unsigned long long)vx_shared_bytes(infer->shared));
     return VX_OK;
 }
 

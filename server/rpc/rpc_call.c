@@ -362,9 +362,10 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     if (vx_rpc_may_take(call, bytes)) return VX_OK;
     vx_rpc_inputs_give(record);
     VX_FAIL_WHY(
-        why, RESOURCE_EXHAUSTED, "the connection already uses its share of the arena",
-        "no room for %llu bytes of tensors: this connection already uses its share of "
-        "the memory for tensors in flight; try again after it has received answers",
+        why, RESOURCE_EXHAUSTED, "the tensors exceed the connection's share of the arena",
+        "no room for %llu bytes of tensors: that exceeds this connection's share of the "
+        "memory for tensors in flight while others have most of it; try again when they "
+        "have their answers",
         (unsigned long long)bytes);
 }
 

@@ -106,8 +106,12 @@ def test_model_questions(reflected):
     assert config["output"][0]["dims"] == ["-1", "3"] and "dynamic_batching" in config
 
 
-@pytest.mark.parametrize("method", ["ModelReady", "ModelMetadata", "ModelConfig",
-                                    "ModelStatistics"])
+def test_what_is_not_there_is_not_ready(reflected):
+    for fields in ({"name": "nope"}, {"name": "conv", "version": "9"}):
+        assert not reflected.call("ModelReady", **fields).get("ready")
+
+
+@pytest.mark.parametrize("method", ["ModelMetadata", "ModelConfig", "ModelStatistics"])
 def test_unknown_models_and_versions(reflected, method):
     for fields, code in (({"name": "nope"}, "NOT_FOUND"),
                          ({"name": "conv", "version": "9"}, "NOT_FOUND"),

@@ -99,7 +99,10 @@ def test_model_questions(stock):
                    {"name": "feats", "datatype": "FP32", "shape": ["-1", "4"]}],
         "outputs": [{"name": "out", "datatype": "FP32", "shape": ["-1", "3"]}]}
     assert stock.get_model_metadata("conv", "1").inputs[1].shape == [-1, 4]
-    for question in (stock.is_model_ready, stock.get_model_metadata, stock.get_model_config,
+    assert stock.is_model_ready("nope") is False and stock.is_model_ready("conv", "9") is False
+    with refused("INVALID_ARGUMENT", "failed to get model version from"):
+        stock.is_model_ready("conv", "x")
+    for question in (stock.get_model_metadata, stock.get_model_config,
                      stock.get_inference_statistics):
         with refused("NOT_FOUND", "Request for unknown model: 'nope' is not found"):
             question("nope")

@@ -149,7 +149,7 @@ class Client:
         return messages.read_bool(self._call("ServerReady", b"", timeout))
 
     def model_ready(self, model, version="", timeout=10):
-        """True when this model serves requests; NotFound if the server has no such model."""
+        """True when this model serves requests; False also if the server does not have it."""
         request = messages.pack_name(model, version)
         return messages.read_bool(self._call("ModelReady", request, timeout))
 

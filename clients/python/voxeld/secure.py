@@ -47,6 +47,8 @@ def channel_of(module, address, options, credentials, tls):
     """The channel of grpc or grpc.aio."""
     if credentials is not None and tls is not None:
         raise ValueError("expected credentials or tls, got both")
+    if tls is not None and not isinstance(tls, Tls):
+        raise TypeError(f"tls: expected Tls(ca=...), or Tls() for gRPC's authorities, got {tls!r}")
     if tls is not None:
         return module.secure_channel(address, tls.credentials(), (*options, *tls.options()))
     if credentials is not None:

@@ -239,12 +239,12 @@ static const struct {
      "layer \"y\": line 1: \"kernel\": expected one integer, or three for columns "
      "1 to 3 of coords, got 2"},
     {Y_CONV(",\"channels\":8,\"kernel\":[3,3,0]"),
-     "layer \"y\": line 1, column 129: expected an integer from 1 to 343, got 0"},
+     "layer \"y\": line 1: \"kernel\": expected integers from 1 to 343, got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":9"),
      "layer \"y\": line 1: \"kernel\": expected at most 343 voxels in the kernel or "
      "block, got 9x9x9 = 729"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"dilation\":0"),
-     "layer \"y\": line 1, column 137: \"dilation\": expected an integer from 1 to 1024, "
+     "layer \"y\": line 1: \"dilation\": expected integers from 1 to 1024, "
      "got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"layout\":\"oizyx\""),
      "layer \"y\": line 1: \"layout\": expected one of \"spconv\", \"torchsparse\", "

@@ -55,7 +55,7 @@ START_TEST(how_a_layer_may_be_written)
         {"\"kernel\":3.0,\"channels\":4.0", NULL},
         {"\"kernel\":[1,3.0,3],\"channels\":4", NULL},
         {"\"kernel\":3.5,\"channels\":4",
-         "\"kernel\": expected an integer from 1 to 343, got 3.5"},
+         "\"kernel\": expected integers from 1 to 343, got 3.5"},
         {"\"kernel_size\":3,\"channels\":4",
          "unknown key \"kernel_size\"; did you mean \"kernel\"?"},
         {"\"kernel\":3,\"channels\":4,\"stride\":1",

@@ -335,8 +335,9 @@ static const struct {
       LAYER("d", "max_pool", "r", ",\"kernel\":[2,4,2],\"stride\":2,\"rule\":\"floor\""),
       LAYER("y", "unpool", "d", ",\"of\":\"d\"")},
      "layer \"y\": line 4: \"of\": unpool needs a layer whose kernel is as wide as "
-     "its stride, without padding, and \"d\" has kernel 4, stride 2, padding 0 along "
-     "column 2 of coords"},
+     "its stride, without padding or dilation, and \"d\" has kernel 4, stride 2, padding "
+     "0, "
+     "dilation 1 along column 2 of coords"},
     {UNSHAPED,
      {R, D, LAYER("y", "unpool", "d", ",\"of\":\"dd\"")},
      "layer \"y\": line 4: \"of\": unknown layer \"dd\"; the nearest is \"d\""},
@@ -377,11 +378,11 @@ static const struct {
      "layer \"y\": line 2: \"kernel\": expected odd sizes, got 3x2x3"},
     {UNSHAPED,
      {LAYER("y", "max_pool", "feats", ",\"kernel\":2,\"stride\":0,\"rule\":\"floor\"")},
-     "layer \"y\": line 2, column 65: \"stride\": expected an integer from 1 to 64, "
+     "layer \"y\": line 2: \"stride\": expected integers from 1 to 64, "
      "got 0"},
     {UNSHAPED,
      {LAYER("y", "upsample", "feats", ",\"stride\":[1,65,1]")},
-     "layer \"y\": line 2, column 57: expected an integer from 1 to 64, got 65"},
+     "layer \"y\": line 2: \"stride\": expected integers from 1 to 64, got 65"},
     {UNSHAPED,
      {LAYER("y", "max_pool", "feats", ",\"kernel\":2,\"stride\":2")},
      "layer \"y\": line 2: the key \"rule\" is missing"},
@@ -442,7 +443,7 @@ static const struct {
      "line 1: unknown key \"shape\"; known: name, spatial_shape"},
     {"\"coords\":{\"spatial_shape\":[1,131073,1]},",
      {LAYER("y", "relu", "feats", "")},
-     "line 1, column 52: expected an integer from 1 to 131072, got 131073"},
+     "line 1: \"spatial_shape\": expected integers from 1 to 131072, got 131073"},
 };
 
 START_TEST(networks_that_cannot_be_are_refused_with_a_sentence)

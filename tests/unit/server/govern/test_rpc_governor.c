@@ -142,6 +142,7 @@ START_TEST(arena_has_a_part_for_each)
 {
     rig_open(1200);
     for (i32 i = 0; i < 4; i++) rig_connect();
+    for (i32 i = 0; i < 4; i++) vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_CALLS, 2);
     ck_assert(vx_rpc_govern_take(rig_place(0), 1200)); /* alone: all of it */
     vx_rpc_govern_give(rig_place(0), 700);             /* 500 are left */
     ck_assert(vx_rpc_govern_take(rig_place(1), 100));  /* 600 of 1200: not crowded */
@@ -165,6 +166,21 @@ START_TEST(arena_has_a_part_for_each)
     vx_rpc_govern_give(rig_place(0), 1200);
     ck_assert(vx_rpc_govern_take(rig_place(3), 1200));
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 0), rig_place(0), 0);
+    rig_close();
+}
+END_TEST
+
+/* The only call of a connection gets more than its part, while a quarter is free. */
+START_TEST(an_only_call_may_take_three_quarters)
+{
+    rig_open(1200);
+    for (i32 i = 0; i < 2; i++) rig_connect();
+    ck_assert(vx_rpc_govern_take(rig_place(0), 400));
+    vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_CALLS, 2);
+    ck_assert(!vx_rpc_govern_take(rig_place(1), 500)); /* its part has 450 */
+    vx_rpc_govern_share(rig_place(1), VX_RPC_SHARE_CALLS, -1);
+    ck_assert(!vx_rpc_govern_take(rig_place(1), 501));
+    ck_assert(vx_rpc_govern_take(rig_place(1), 500));
     rig_close();
 }
 END_TEST
@@ -343,6 +359,7 @@ int main(void)
     tcase_add_test(tests, many_small_halves_make_room);
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_test(tests, arena_has_a_part_for_each);
+    tcase_add_test(tests, an_only_call_may_take_three_quarters);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, an_ended_connection_is_known_as_such);
     tcase_add_test(tests, memory_is_given_back_while_much_comes);
