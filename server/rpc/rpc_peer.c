@@ -5,11 +5,16 @@
 #define _GNU_SOURCE
 #include "server/rpc/rpc_private.h"
 
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 
 i32 vx_rpc_descriptor_of(const char *peer)
@@ -45,10 +50,23 @@ static bool is_loopback(const struct sockaddr_storage *at)
            (IN6_IS_ADDR_V4MAPPED(in6) && in6->s6_addr[12] == 127);
 }
 
-/* Fibonacci hashing: neighbouring addresses and processes get different numbers. */
+static u64 origin_key;
+
+static void origin_key_draw(void)
+{
+    if (getrandom(&origin_key, sizeof origin_key, 0) != sizeof origin_key)
+        origin_key = (u64)vx_clock_ns(); /* Linux before 3.17 has no getrandom */
+}
+
+/* MurmurHash3's finalizer, of a number that nobody knows: with a plain hash a crowd could
+ * choose an address whose number is another client's, and that client counted to it. */
 static u16 origin_of(u64 key)
 {
-    return (u16)(key * 0x9e3779b97f4a7c15u >> (64 - VX_PEER_ORIGIN_BITS));
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    VX_ASSERT(!pthread_once(&once, origin_key_draw));
+    key = (key ^ origin_key) * 0xff51afd7ed558ccdu;
+    key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53u;
+    return (u16)(key >> (64 - VX_PEER_ORIGIN_BITS));
 }
 
 static u16 origin_of_address(const struct sockaddr_storage *at)

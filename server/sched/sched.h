@@ -74,7 +74,7 @@
 /* Places beyond queue_max: a client that fills the queue does not keep others out. */
 #define VX_SCHED_QUEUE_RESERVED 64
 /* Origins of connections (server/base/peer.h) are numbers below it. */
-#define VX_SCHED_ORIGINS 4096
+#define VX_SCHED_ORIGINS 16384
 
 enum vx_job_state { VX_JOB_NEW, VX_JOB_QUEUED, VX_JOB_RUNNING };
 

@@ -7,6 +7,11 @@
 /* While a batch runs that takes longer than this, there is time to copy another one in
  * behind it, and jobs that arrive later can still join the batch after that. */
 #define LARGE_NS (2 * VX_NS_PER_MS)
+/* Behind a batch that is predicted to take longer than the first, a second one is sent only
+ * so long before its end: that hides the copy, too, and who comes meanwhile waits for one
+ * such batch and not for two. */
+#define LONG_NS  (100 * VX_NS_PER_MS)
+#define AHEAD_NS (20 * VX_NS_PER_MS)
 /* The shortest time after which a choice that depends on a late batch is reconsidered:
  * with a shorter one the loop would do nothing but wake up. */
 #define LATE_STEP_NS (VX_NS_PER_MS / 10)
@@ -51,6 +56,11 @@ static bool second_place_pays(const struct sched_instance *instance,
 {
     const struct vx_batching *batching = &instance->batching;
     const struct sched_load *waiting = &instance->waiting;
+    if (running->predicted_ns > LONG_NS) {
+        i64 late_ns = running->since_ns + running->predicted_ns - AHEAD_NS;
+        if (look->now_ns < late_ns) look_wake(look, late_ns);
+        return look->now_ns >= late_ns;
+    }
     if (2 * waiting->jobs >= sched_requests_max(batching)) return true;
     if (2 * waiting->set_voxels >= batching->voxels_max) return true;
     if (batching->pairs_max > 0 &&

@@ -259,7 +259,10 @@ static const struct {
     {1 * MS, 1, 500, 0}, /* of voxels */
     {1 * MS, 1, 499, MS / 2},
     {3 * MS, 1, 10, 0}, /* a large one */
-    {0, 1, 10, 0},      /* nothing is known */
+    {99 * MS, 1, 10, 0},
+    {200 * MS, 1, 10, 180 * MS}, /* a long one: 20 ms before its end */
+    {200 * MS, 64, 10, 180 * MS},
+    {0, 1, 10, 0}, /* nothing is known */
 };
 
 START_TEST(the_second_place_is_used_when_it_pays)
@@ -281,7 +284,7 @@ START_TEST(the_second_place_is_used_when_it_pays)
     if (second_rows[_i].at_ns) {
         ck_assert(!vx_sched_pick(sched, 0, &plan));
         i64 at_ns = vx_sched_next_ns(sched);
-        ck_assert(llabs(at_ns - second_rows[_i].at_ns) < 10 * US);
+        ck_assert(llabs(at_ns - second_rows[_i].at_ns) < MS / 10);
         ck_assert(!vx_sched_pick(sched, at_ns - 1, &plan));
         rig_pick(sched, at_ns, &plan);
     } else {
