@@ -110,6 +110,16 @@ static void call_regions_give(struct vx_regions *regions, struct vx_call *call)
             vx_regions_done(regions, &call->outputs_held[i]);
 }
 
+u64 vx_call_tensors_bytes(const struct vx_call *call)
+{
+    u64 bytes = 0;
+    for (i32 i = 0; i < call->request.inputs_count; i++) {
+        const struct vx_place *place = &call->request.inputs[i].place;
+        if (place->kind == VX_PLACE_ARENA) bytes += vx_slot_bytes(place->bytes);
+    }
+    return bytes;
+}
+
 void vx_call_tensors_give(const struct vx_slots *slots, struct vx_regions *regions,
                           struct vx_call *call)
 {

@@ -33,6 +33,8 @@ struct vx_call_memory {
 
 VX_MUST_USE vx_status vx_call_tensors_take(const struct vx_call_memory *memory,
                                            struct vx_call *call, struct vx_why *why);
+/* What the slots of its inputs take of the arena. */
+u64 vx_call_tensors_bytes(const struct vx_call *call);
 /* Gives back all that a request holds before it runs: its inputs' slots and these
  * references.  A second call does nothing.  `regions` may be NULL if the call holds no
  * reference. */

@@ -103,7 +103,9 @@ void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
 {
     VX_ASSERT(!call->answered && call->job.state == VX_JOB_NEW);
     vx_infer_count(infer, call, end);
+    u64 bytes = vx_call_tensors_bytes(call);
     vx_call_tensors_give(vx_shared_slots(infer->shared), infer->regions, call);
+    vx_rpc_gave(call, bytes);
     call->answered = true;
     if (!end->status.fault && !call->is_gone) {
         infer_reply(infer, call, end);

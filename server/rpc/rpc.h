@@ -169,6 +169,8 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
 /* Counts so many bytes of slots of the arena for the call's tensors.  False: little of it
  * is left and the connection already has its part; nothing is counted. */
 bool vx_rpc_may_take(struct vx_call *call, u64 bytes);
+/* So many of them were given back; the rest counts until the call has ended. */
+void vx_rpc_gave(struct vx_call *call, u64 bytes);
 /* So many inferences are about to be answered together: if there are several, the loop
  * leaves larger answers to the sender threads. */
 void vx_rpc_answers_coming(struct vx_rpc *rpc, i32 count);

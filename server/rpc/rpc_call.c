@@ -355,10 +355,7 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     struct vx_call_memory memory = vx_rpc_call_memory(&rpc->options);
     call->regions_status = vx_call_tensors_take(&memory, call, &call->regions_why);
     infer_name_coords(&rpc->options, &record->call.request);
-    u64 bytes = 0;
-    for (i32 i = 0; i < call->request.inputs_count; i++)
-        if (call->request.inputs[i].place.kind == VX_PLACE_ARENA)
-            bytes += vx_slot_bytes(call->request.inputs[i].place.bytes);
+    u64 bytes = vx_call_tensors_bytes(call);
     if (vx_rpc_may_take(call, bytes)) return VX_OK;
     vx_rpc_inputs_give(record);
     VX_FAIL_WHY(
@@ -375,6 +372,14 @@ bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
     if (!vx_rpc_govern_take(vx_rpc_place_of(record), bytes)) return false;
     record->tensors_bytes += bytes;
     return true;
+}
+
+void vx_rpc_gave(struct vx_call *call, u64 bytes)
+{
+    struct vx_rpc_record *record = vx_rpc_record_of(call);
+    VX_ASSERT(record->tensors_bytes >= bytes);
+    record->tensors_bytes -= bytes;
+    vx_rpc_govern_give(vx_rpc_place_of(record), bytes);
 }
 
 vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why)

@@ -120,6 +120,12 @@ bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
     return true;
 }
 
+void vx_rpc_gave(struct vx_call *call, u64 bytes)
+{
+    (void)call;
+    rig.gave += bytes;
+}
+
 void vx_rpc_answers_coming(struct vx_rpc *rpc, i32 count)
 {
     (void)rpc;

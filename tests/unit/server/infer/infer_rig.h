@@ -48,7 +48,8 @@ struct rig {
     bool deaf;         /* workers accept no message */
     i32 killed;        /* a bit for each killed worker */
     i32 coming;
-    u64 took; /* bytes of the arena that were counted for connections */
+    u64 took,
+        gave; /* bytes of the arena that were counted for connections, or no longer */
     struct rig_run runs[RIG_WORDS];
     struct rig_answer answers[RIG_WORDS];
     struct rig_places places[RIG_WORDS];

@@ -251,8 +251,12 @@ END_TEST
  * bytes. */
 START_TEST(what_answers_take_is_counted_for_the_connection)
 {
-    rig_start(rig_call(0, 683));
+    struct rig_run *run = rig_start(rig_call(0, 683));
     ck_assert_uint_eq(rig.took, 16384 + 2048);
+    ck_assert_uint_eq(rig.gave, 0);
+    rig_done(run);
+    rig_end(run);
+    ck_assert_uint_eq(rig.gave, 16384 + 16384); /* coords of 10,928 bytes, and feats */
 }
 END_TEST
 
