@@ -403,6 +403,13 @@ void vx_rpc_line_done(struct vx_rpc_record *record);
 struct vx_rpc_record *vx_rpc_line_take(struct vx_rpc *rpc, u64 connection);
 /* True: it was waiting for a record and no longer does. */
 bool vx_rpc_spare_forgo(struct vx_rpc_record *parent);
+/* Under no lock.  Ends the call, which makes room for another, and drops a reference. */
+void vx_rpc_room_make(struct vx_rpc_record *going, const char *text);
+/* A message comes with its call.  A call that has awaited its message for so long loses
+ * its place even to a connection that has as many calls. */
+#define VX_RPC_AWAIT_NS (VX_NS_PER_S / 4)
+
+/* rpc_stream_room.c */
 /* Counts the call as a stream; false when there are too many.  It may end an idle one. */
 bool vx_rpc_stream_admit(struct vx_rpc_record *record);
 /* Under the lock: the call is no longer counted as a stream, if it was. */

@@ -92,14 +92,35 @@ def crowd_stream_halves(swarm, target):
     swarm.add(1000, target.grpc, script)
 
 
-@attack("200 connections which want a stream each, and ask again when they are refused", seconds=4)
+@attack("700 connections which want a stream each, and ask again when they are refused", seconds=4)
 def stream_places(swarm, target):
     def script(_peer):
         yield h2.opening()
         for stream in itertools.count(1, 2):
             yield h2.headers(stream, h2.call_block(h2.STREAM))
             yield 0.1
-    swarm.add(200, target.grpc, script)
+    swarm.add(700, target.grpc, script)
+
+
+@attack("300 connections of one address with a stream and a request each 3 s, which come again",
+        seconds=6)
+def stream_crowd(swarm, target):
+    request = h2.message(h2.infer_request(target.model, 1))
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening()
+        for stream in itertools.count(1, 2):
+            yield h2.headers(stream, h2.call_block(h2.STREAM))
+            while stream not in windows.ended:
+                yield h2.data(stream, request)
+                for _ in range(12):
+                    yield 0.25
+                    if stream in windows.ended:
+                        break
+            yield 0.5
+    swarm.add(300, target.grpc, script, sources=1)
 
 
 @attack("40 connections with messages of 40 MB that come at 400 KB/s once it is tight", seconds=5)

@@ -29,6 +29,7 @@ TCP = {
     "slow_readers": (("slow_readers",), 2),
     "crawling": (("crawling",), 6),  # what it adds must not grow with time
     "stream_places": (("stream_places",), 2),
+    "stream_crowd": (("stream_crowd",), 3),
     "arena_full": (("arena_full",), 1.5),
     "windows_closed": (("slow_windows", "zero_window"), 1.5),
     "zero_window_crowd": (("zero_window_crowd",), 3),

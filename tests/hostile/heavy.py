@@ -241,6 +241,18 @@ def streamer(client):
     return answers == 100, {"answers": answers}
 
 
+@work
+def pauser(client):
+    """Four streams with a request every 7 s, four of each, and an answer to each."""
+    call = client.channel.stream_stream(h2.STREAM)
+    request = h2.infer_request("conv", 16)
+    streams = [call((request for _ in paced(4, 1 / 7)), timeout=SECONDS) for _ in range(4)]
+    first = [next(stream) for stream in streams]
+    print("begun", flush=True)
+    answers = len(first) + sum(1 for stream in streams for _ in stream)
+    return answers == 16, {"answers": answers}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("name", choices=[*WORK, "idle", "headers_first"])

@@ -13,7 +13,7 @@ SECONDS = 1200  # only a hang takes longer
 TCP = ("headers_first", "many", "cancels", "cancels_late", "hasty", "large", "large_answers",
        "wide", "long_headers", "questions", "streams")
 UNIX = ("cancels", "wide")
-ESTABLISHED = ("streamer",)  # was there before the attackers; beside them it might be refused
+ESTABLISHED = ("streamer", "pauser")  # was there before the attackers; beside them it might be refused
 
 
 def start(name, server):
@@ -35,6 +35,7 @@ def outcome(name, process):
 
 @pytest.mark.parametrize("names, good", [
     (("crawling", "infer_halves"), "large_few"), (("stream_places",), "streamer"),
+    (("stream_crowd",), "pauser"),
     (("calls_hidden",), "headers_first"), (("room_kept",), "large_few"),
     (("room_pieces",), "large_few"), (("resets_spread",), "wide"),
     (("headers_only_many",), "large_answers"), (("places_flooded",), "middling")],
