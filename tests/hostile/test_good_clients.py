@@ -13,7 +13,8 @@ SECONDS = 1200  # only a hang takes longer
 TCP = ("headers_first", "many", "cancels", "cancels_late", "hasty", "large", "large_answers",
        "wide", "long_headers", "questions", "streams")
 UNIX = ("cancels", "wide")
-ESTABLISHED = ("streamer", "pauser")  # was there before the attackers; beside them it might be refused
+# They were there before the attackers; beside them they might be refused.
+ESTABLISHED = ("streamer", "pauser")
 
 
 def start(name, server):
