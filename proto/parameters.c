@@ -160,12 +160,12 @@ static vx_status parameter_sequence(const struct place *place, const Parameter *
     return VX_OK;
 }
 
-/* Letters and digits alone, in lower case. */
+/* In lower case, and without what joins words. */
 static void word_fold(const char *word, char out[VX_NAME_BYTES])
 {
     size_t length = 0;
     for (; *word && length < VX_NAME_BYTES - 1; word++)
-        if (isalnum((unsigned char)*word))
+        if (*word != '_' && *word != '-')
             out[length++] = (char)tolower((unsigned char)*word);
     out[length] = '\0';
 }

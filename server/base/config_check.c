@@ -22,7 +22,8 @@ static vx_status config_check_names(const struct vx_config *config, struct vx_wh
 vx_status vx_config_check(const struct vx_config *config, struct vx_why *why)
 {
     bool exports = config->otlp_endpoint[0] != '\0';
-    bool gpu = strcmp(config->device, "cpu") != 0;
+    /* Each other device has a letter that is not in "cpu". */
+    bool gpu = strspn(config->device, "cpu,") < strlen(config->device);
     const struct {
         bool said, means_something;
         const char *name, *needs;

@@ -11,8 +11,8 @@
 #include "engine/base/types.h"
 
 /* Connections are counted for each origin: an IPv4 address, an IPv6 network of 64 bits, or a
- * process that connects over a Unix socket.  Different origins may share a number,
- * and which do is drawn at each start. */
+ * process that connects over a Unix socket.  Different origins may share a number:
+ * which ones is different at each start. */
 #define VX_PEER_ORIGIN_BITS 14
 #define VX_PEER_ORIGINS     (1 << VX_PEER_ORIGIN_BITS)
 

@@ -19,7 +19,7 @@ enum vx_rpc_cut {
     VX_RPC_CUT_STILL,   /* a message made no progress while others waited for its room */
     VX_RPC_CUT_STREAMS, /* more open streams than a client may have */
     VX_RPC_CUT_UNFINISHED, /* unfinished messages of more than receive_bytes_max */
-    VX_RPC_CUT_UNREAD,     /* it went on sending and did not read what came back */
+    VX_RPC_CUT_UNREAD,     /* it went on sending, or we ended, and it did not read */
     VX_RPC_CUTS_COUNT
 };
 

@@ -177,7 +177,7 @@ struct vx_rpc_govern *vx_rpc_governor_row(struct vx_rpc_governor *governor, i32 
 void vx_rpc_governor_stop(struct vx_rpc_governor *governor);
 /* How many such connections there are. */
 i32 vx_rpc_governor_leaving(struct vx_rpc_governor *governor);
-/* Closes all others: their clients have had their time to read what gRPC was writing. */
+/* Closes all connections but those: the time to read what gRPC was writing is over. */
 void vx_rpc_governor_end(struct vx_rpc_governor *governor);
 /* Until when this is one of them; VX_NEVER = it is none. */
 i64 vx_rpc_govern_leaving_ns(struct vx_rpc_govern *govern);
@@ -193,9 +193,10 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern);
 i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns);
 
 /* Few places are left for a newcomer of this origin: closes a connection that asks nothing, of
- * the origin that has most.  False: there is none, and the newcomer's origin is a crowd, for
- * which the last places are not. */
+ * the origin that has most.  False: there is none. */
 bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 now_ns);
+/* Whether the origin has so many connections that the last places are not for it. */
+bool vx_rpc_governor_is_crowd(struct vx_rpc_governor *governor, u16 origin);
 /* Records of calls are scarce from now on, or no longer.  While they are, connections that
  * read nothing are closed, first those that keep most records with refused calls. */
 void vx_rpc_governor_scarce(struct vx_rpc_governor *governor, bool scarce);

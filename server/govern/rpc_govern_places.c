@@ -27,6 +27,7 @@
 /* An origin with more than this part of all places is a crowd, and takes none from smaller
  * ones. */
 #define CROWD_PART 16
+#define CROWD_MIN  4
 
 /* ------- counts ------- */
 
@@ -116,13 +117,20 @@ static enum idle_claim idle_claim_of(const struct vx_rpc_govern *govern)
     return ended ? IDLE_UNREAD : lasts ? IDLE_LASTS : IDLE_EMPTY;
 }
 
+/* So many connections of one origin are no crowd. */
+static i32 crowd_least(const struct vx_rpc_governor *governor)
+{
+    i32 part = governor->connections_max / CROWD_PART;
+    return part > CROWD_MIN ? part : CROWD_MIN;
+}
+
 /* How long a connection must have asked nothing to make way for a newcomer whose origin has
  * `own` connections; VX_NEVER = it does not. */
 static i64 idle_least_ns(const struct vx_rpc_govern *govern, i32 own)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i32 count = governor->open_of[govern->origin];
-    i32 crowd = governor->connections_max / CROWD_PART;
+    i32 crowd = crowd_least(governor);
     if (count > own + 1 && count > crowd) return IDLE_CROWD_NS;
     if (count >= own) return IDLE_EQUAL_NS;
     return own > crowd ? VX_NEVER : IDLE_LESS_NS;
@@ -151,5 +159,13 @@ bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 n
     }
     if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
-    return going || own <= governor->connections_max / CROWD_PART;
+    return going;
+}
+
+bool vx_rpc_governor_is_crowd(struct vx_rpc_governor *governor, u16 origin)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    bool crowd = governor->open_of[origin] > crowd_least(governor);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return crowd;
 }

@@ -180,10 +180,7 @@ static vx_status infer_check_arena(const struct vx_infer *infer,
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     const u64 arena = vx_shared_bytes(infer->shared);
-    u64 bytes = 0;
-    for (i32 i = 0; i < call->request.inputs_count; i++)
-        if (call->request.inputs[i].place.kind == VX_PLACE_ARENA)
-            bytes += vx_slot_bytes(call->request.inputs[i].place.bytes);
+    u64 bytes = vx_call_tensors_bytes(call);
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         if (infer_wants_slot(call, i) || call->outputs[o].kind == VX_PLACE_ARENA)

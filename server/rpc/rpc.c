@@ -296,7 +296,8 @@ static void close_server(struct vx_rpc *rpc)
     while (!close_all_back(rpc)) {
         close_wait_turn(rpc);
         i64 now_ns = vx_clock_ns();
-        if (now_ns >= end_ns) vx_rpc_governor_end(vx_rpc_accept_governor(rpc->accept));
+        if (now_ns >= end_ns && rpc->accept)
+            vx_rpc_governor_end(vx_rpc_accept_governor(rpc->accept));
         if (now_ns < cut_ns) continue;
         grpc_server_cancel_all_calls(rpc->server);
         cut_ns = VX_NEVER;

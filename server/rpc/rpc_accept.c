@@ -124,11 +124,6 @@ i32 vx_rpc_accept_port(const struct vx_rpc_accept *accept)
 
 /* ------- connections ------- */
 
-static struct vx_rpc_connection *row_of_silent(struct vx_rpc_silent *silent)
-{
-    return VX_CONTAINER(silent, struct vx_rpc_connection, silent);
-}
-
 static struct vx_rpc_govern *row_govern(struct vx_rpc_accept *accept,
                                         const struct vx_rpc_connection *row)
 {
@@ -162,7 +157,7 @@ void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connectio
         accept->options.on_disconnected(accept->options.context, connection);
 }
 
-static void count_refused(struct vx_rpc_accept *accept)
+void vx_rpc_connection_refused(struct vx_rpc_accept *accept)
 {
     pthread_mutex_lock(&accept->lock);
     accept->refused++;
@@ -196,7 +191,7 @@ void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connecti
     pthread_mutex_unlock(&accept->gate);
     if (gives) return;
     if (given >= 0) close(given);
-    count_refused(accept);
+    vx_rpc_connection_refused(accept);
     vx_rpc_connection_end(accept, row);
 }
 
@@ -229,27 +224,9 @@ static void row_on_event(struct vx_rpc_accept *accept, struct vx_rpc_connection 
 
 /* ------- accepted ------- */
 
-/* A silent connection makes way, or one that asks nothing when few entries are left; of the
- * last a crowd gets none but those of larger crowds.  False: the newcomer gets none. */
-static bool make_room(struct vx_rpc_accept *accept, const struct vx_peer *peer)
-{
-    struct vx_rpc_silent *least = vx_rpc_silent_least(&accept->silents);
-    i32 left = accept->rows_count - accept->connections, few = accept->rows_count / 16;
-    bool last = left <= few / 4;
-    bool may = left > few || (least && !last) ||
-               vx_rpc_governor_crowded(accept->governor, peer->origin, vx_clock_ns());
-    if (last && !may && !vx_rpc_silent_goes(&accept->silents, peer->origin)) return false;
-    if (!least || ((may || !last) && accept->free)) return accept->free;
-    count_refused(accept);
-    vx_rpc_secure_note(accept, row_of_silent(least), VX_TLS_CROWDED,
-                       "others wanted its place");
-    vx_rpc_connection_end(accept, row_of_silent(least));
-    return accept->free;
-}
-
 static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_peer *peer)
 {
-    struct vx_rpc_connection *row = make_room(accept, peer) ? accept->free : NULL;
+    struct vx_rpc_connection *row = vx_rpc_room(accept, peer) ? accept->free : NULL;
     pthread_mutex_lock(&accept->lock);
     accept->accepted++;
     accept->refused += !row;
@@ -316,7 +293,7 @@ static bool on_wakeup(struct vx_rpc_accept *accept)
     vx_rpc_listeners_close(&accept->listeners);
     accept->paused_until_ns = 0;
     while (accept->silents.first)
-        vx_rpc_connection_end(accept, row_of_silent(accept->silents.first));
+        vx_rpc_connection_end(accept, vx_rpc_connection_of(accept->silents.first));
     return closing;
 }
 
@@ -326,9 +303,9 @@ static int run_due(struct vx_rpc_accept *accept)
     i64 now_ns = vx_clock_ns(), next_ns = VX_NEVER;
     const struct vx_rpc_silents *silents = &accept->silents;
     while (silents->first && now_ns - silents->first->since_ns >= accept->silence_ns) {
-        vx_rpc_secure_note(accept, row_of_silent(silents->first), VX_TLS_LATE,
+        vx_rpc_secure_note(accept, vx_rpc_connection_of(silents->first), VX_TLS_LATE,
                            "the handshake took too long");
-        vx_rpc_connection_end(accept, row_of_silent(silents->first));
+        vx_rpc_connection_end(accept, vx_rpc_connection_of(silents->first));
     }
     if (silents->first) next_ns = silents->first->since_ns + accept->silence_ns;
     if (accept->paused_until_ns && accept->paused_until_ns <= now_ns) {

@@ -1,4 +1,4 @@
-/* rpc_accept_private - what rpc_accept.c, rpc_secure.c and rpc_leave.c share; no other file
+/* rpc_accept_private - what rpc_accept.c, rpc_secure.c, rpc_room.c and rpc_leave.c share; no other file
  * includes it.
  *
  * Owner    as rpc_accept.c says.
@@ -63,6 +63,19 @@ void vx_rpc_accept_wake(void *context);
 void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
 /* Its preface has come. */
 void vx_rpc_connection_give(struct vx_rpc_accept *accept, struct vx_rpc_connection *row);
+
+/* One was closed, or not taken, for want of a place or in its handshake. */
+void vx_rpc_connection_refused(struct vx_rpc_accept *accept);
+static inline struct vx_rpc_connection *vx_rpc_connection_of(struct vx_rpc_silent *silent)
+{
+    return VX_CONTAINER(silent, struct vx_rpc_connection, silent);
+}
+
+/* rpc_room.c: who makes way for a newcomer */
+/* A silent connection makes way, or one that asks nothing when few entries are left: then its
+ * entry is free a moment later.  Of the last ones a crowd gets none, but for one that goes.
+ * False: the newcomer gets none. */
+bool vx_rpc_room(struct vx_rpc_accept *accept, const struct vx_peer *peer);
 
 /* rpc_leave.c: connections that gRPC has ended, whose clients may still read */
 /* Ends those that have had their time.  Returns when the next one is due. */

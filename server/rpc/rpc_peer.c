@@ -6,7 +6,6 @@
 #include "server/rpc/rpc_private.h"
 
 #include "engine/base/process/check.h"
-#include "engine/base/process/clock.h"
 
 #include <net/if.h>
 #include <netdb.h>
@@ -54,11 +53,11 @@ static u64 origin_key;
 
 static void origin_key_draw(void)
 {
-    if (getrandom(&origin_key, sizeof origin_key, 0) != sizeof origin_key)
-        origin_key = (u64)vx_clock_ns(); /* Linux before 3.17 has no getrandom */
+    /* Once the system has entropy, getrandom returns up to 256 bytes at once. */
+    VX_ASSERT(getrandom(&origin_key, sizeof origin_key, 0) == sizeof origin_key);
 }
 
-/* MurmurHash3's finalizer, of a number that nobody knows: with a plain hash a crowd could
+/* By constants of MurmurHash3, and a number that nobody knows: with a plain hash a crowd could
  * choose an address whose number is another client's, and that client counted to it. */
 static u16 origin_of(u64 key)
 {

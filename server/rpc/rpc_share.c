@@ -1,4 +1,4 @@
-/* rpc_share - what connections share: places for calls and streams, the receive queue.
+/* rpc_share - what connections share: places for calls, the receive queue.
  *
  * The first client could take all places and keep them, because a call that awaits its
  * message costs its client nothing.  So when all places are taken, the connection that
@@ -13,7 +13,8 @@
 
 /* A connection may have so many calls in flight, however many connections there are. */
 #define CALLS_PART_MIN 16
-/* A message of a call beyond calls_max comes fast: so much is here, and so much a second. */
+/* The messages of a call beyond calls_max come fast: so much of each is here, and so much came
+ * in each microsecond. */
 #define FAST_BYTES        (16 << 10)
 #define FAST_BYTES_PER_US 1
 /* A call has just begun. */
@@ -138,14 +139,14 @@ static struct vx_rpc_record *room_unread(struct vx_rpc_record *record)
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
-/* Whether the message is no half that is left there: it comes fast, or its call, the only one
- * of its connection, has just begun. */
+/* Whether the rest of the message may be on its way: it comes fast, or its call, the only one of
+ * its connection, has just begun. */
 static bool may_come(const struct vx_rpc_record *record, i32 has, i64 now_ns)
 {
     i64 came = vx_rpc_govern_came(vx_rpc_place_of(record));
     i64 age_us = (now_ns - record->call.arrived_ns) / VX_NS_PER_US;
     if (has == 1 && age_us < FRESH_US) return true;
-    return came >= FAST_BYTES && came >= age_us * FAST_BYTES_PER_US;
+    return came >= has * FAST_BYTES && came >= has * age_us * FAST_BYTES_PER_US;
 }
 
 /* Under the lock.  For a call that is entitled to a place beyond calls_max, and all are taken:

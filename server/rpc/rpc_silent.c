@@ -36,5 +36,6 @@ struct vx_rpc_silent *vx_rpc_silent_least(const struct vx_rpc_silents *silents)
 bool vx_rpc_silent_goes(const struct vx_rpc_silents *silents, u16 origin)
 {
     const struct vx_rpc_silent *least = vx_rpc_silent_least(silents);
-    return least && silents->of[least->origin] > silents->of[origin] + 1;
+    return least && (least->origin == origin ||
+                     silents->of[least->origin] > silents->of[origin] + 1);
 }

@@ -24,8 +24,8 @@ void vx_rpc_silent_add(struct vx_rpc_silents *silents, struct vx_rpc_silent *one
 void vx_rpc_silent_remove(struct vx_rpc_silents *silents, struct vx_rpc_silent *one);
 /* Which one goes for a new connection: of the oldest, one of the origin that has most. */
 struct vx_rpc_silent *vx_rpc_silent_least(const struct vx_rpc_silents *silents);
-/* Whether that one may make way for another of `origin`, which is a crowd: its own origin has
- * more of them. */
+/* Whether vx_rpc_silent_least's may go for a newcomer of `origin`, which is a crowd: it is of the
+ * same origin, or of one that has at least two more silent ones. */
 bool vx_rpc_silent_goes(const struct vx_rpc_silents *silents, u16 origin);
 
 #endif

@@ -10,6 +10,8 @@
  * of it was ever answered. */
 #define STREAM_IDLE_NS  (5 * VX_NS_PER_S)
 #define STREAM_FRESH_NS VX_NS_PER_S
+/* After so long also for an origin that has more of them than its own. */
+#define STREAM_LEFT_NS (60 * VX_NS_PER_S)
 /* The same for one whose answer is not read. */
 #define STREAM_UNREAD_NS (10 * VX_NS_PER_S)
 
@@ -89,28 +91,35 @@ static struct vx_rpc_record *room_crowd(const struct vx_rpc_record *record)
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
-/* Under the lock.  One that may go for a stream of an origin that has no more of them: of the
- * origin that has most, then of the connection that has, the oldest, with a reference; or
- * NULL.  A crowd of one address took every stream of others that paused for 5 s. */
+/* Whether `a` goes before `b`: its origin has more streams, then its connection, then it is
+ * older. */
+static bool goes_before(const struct vx_rpc_record *a, const struct vx_rpc_record *b)
+{
+    struct vx_rpc_place a_at = vx_rpc_place_of(a), b_at = vx_rpc_place_of(b);
+    i32 more = vx_rpc_govern_streams_from(a_at) - vx_rpc_govern_streams_from(b_at);
+    if (more) return more > 0;
+    more = vx_rpc_govern_has(a_at, VX_RPC_SHARE_STREAMS) -
+           vx_rpc_govern_has(b_at, VX_RPC_SHARE_STREAMS);
+    return more ? more > 0 : a->call.arrived_ns < b->call.arrived_ns;
+}
+
+/* Under the lock.  The first of those that may go and whose origin has `least` streams, or
+ * which nobody has used for STREAM_LEFT_NS, with a reference; or NULL.  None of the
+ * connection's own. */
 static struct vx_rpc_record *room_stream(const struct vx_rpc_record *record,
-                                         bool (*may)(const struct vx_rpc_record *))
+                                         bool (*may)(const struct vx_rpc_record *),
+                                         i32 least)
 {
     struct vx_rpc *rpc = record->rpc;
     struct vx_rpc_record *going = NULL;
-    i32 most = vx_rpc_govern_streams_from(vx_rpc_place_of(record)), largest = 0;
+    i64 left_ns = vx_clock_ns() - STREAM_LEFT_NS;
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct vx_rpc_record *one = &rpc->records[i];
         if (!may(one)) continue;
-        struct vx_rpc_place place = vx_rpc_place_of(one);
-        i32 from = vx_rpc_govern_streams_from(place);
-        i32 has = vx_rpc_govern_has(place, VX_RPC_SHARE_STREAMS);
-        if (from < most) continue;
-        bool more = from > most || !going || has > largest;
-        bool older = going && one->call.arrived_ns < going->call.arrived_ns;
-        if (!more && (has < largest || !older)) continue;
-        most = from;
-        largest = has;
-        going = one;
+        if (one->call.peer.connection == record->call.peer.connection) continue;
+        bool left = !one->stream.first && one->stream.active_ns < left_ns;
+        if (!left && vx_rpc_govern_streams_from(vx_rpc_place_of(one)) < least) continue;
+        if (!going || goes_before(one, going)) going = one;
     }
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
@@ -121,9 +130,11 @@ bool vx_rpc_stream_admit(struct vx_rpc_record *record)
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     bool full = rpc->streams >= rpc->options.streams_max;
-    if (full) going = room_stream(record, may_lose_unserved);
+    if (full) going = room_stream(record, may_lose_unserved, 0);
     if (full && !going) going = room_crowd(record);
-    if (full && !going) going = room_stream(record, may_lose_stream);
+    /* A crowd of one address took every stream of others that paused for 5 s. */
+    i32 own = vx_rpc_govern_streams_from(vx_rpc_place_of(record));
+    if (full && !going) going = room_stream(record, may_lose_stream, own);
     if (going) vx_rpc_stream_uncount(going);
     if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->streams < rpc->options.streams_max;

@@ -193,8 +193,11 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
     if (end->device_ns <= 0 || (end->refused && end->pairs <= 0)) return;
     struct sched_instance *instance = vx_sched_instance(sched, batch->instance);
     i64 voxels = batch->voxels, at = 0;
-    for (const struct vx_job *job = batch->jobs; job; job = job->next, at++)
+    for (const struct vx_job *job = batch->jobs; job; job = job->next, at++) {
         if (end->refused >> at & 1) voxels -= job->voxels;
+        /* Of the size that was predicted, too: it decides whether the next one is tried. */
+        instance->learned_ns[vx_cost_class(sched_job_pairs(instance, job))] = end->now_ns;
+    }
     i64 build_ns = end->geometry_ns < 0                ? 0
                    : end->geometry_ns > end->device_ns ? end->device_ns
                                                        : end->geometry_ns;

@@ -86,7 +86,8 @@ static f64 shared_ns(const struct sched_instance *instance, u32 workers, f64 bat
     for (; workers; workers &= workers - 1) {
         const struct vx_cost *cost = &instance->costs[__builtin_ctz(workers)];
         if (!vx_cost_is_known(cost)) continue;
-        f64 alone_ns = cost->fixed_ns * batches + cost->slope_ns * pairs;
+        f64 one_ns = batches > 0 ? (f64)vx_cost_predict_ns(cost, pairs / batches, 0) : 0;
+        f64 alone_ns = batches * one_ns;
         if (alone_ns > 0) rate += 1 / alone_ns;
     }
     return rate > 0 ? 1 / rate : 0;
@@ -229,8 +230,8 @@ static f64 in_ms(i64 ns)
 
 /* A prediction that only refuses is never corrected: if a device was slow for a while and
  * every request has a deadline, nothing would run on it again.  So a request that an idle
- * device can take at once is run when nothing was learned of its size for so long: of
- * others' sizes a client with two requests a second taught enough. */
+ * device can take at once is run when nothing was learned of its size for so long.  With
+ * any size, the batches of one client kept another's requests from being tried. */
 #define PROBE_NS VX_NS_PER_S
 
 /* Refuses at once a request that would expire in the queue or be answered too late.

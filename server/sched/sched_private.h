@@ -70,7 +70,7 @@ struct sched_instance {
     struct sched_load waiting;             /* sum of the lines */
     struct vx_cost_ratio ratio, set_ratio; /* of pairs; of voxels of all sets */
     struct vx_cost costs[VX_WORKERS_MAX];
-    i64 learned_ns[VX_COST_CLASSES]; /* when a batch was last learned from */
+    i64 learned_ns[VX_COST_CLASSES]; /* when a batch of each was last learned from */
 };
 
 /* A hash table of clients with open addressing. */

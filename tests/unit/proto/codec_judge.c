@@ -211,7 +211,7 @@ static bool judge_misspelt(const char *key)
     char bare[VX_NAME_BYTES];
     size_t length = 0;
     for (; *key && length < sizeof bare - 1; key++)
-        if (strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))
+        if (!strspn(key, "_-"))
             bare[length++] = (char)(*key >= 'A' && *key <= 'Z' ? *key + 32 : *key);
     bare[length] = '\0';
     return judge_near(bare, "priority") || judge_near(bare, "timeout") ||
