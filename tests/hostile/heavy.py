@@ -137,31 +137,30 @@ def hasty(client):
     return set(ended) <= {"DEADLINE_EXCEEDED", "OK"} and sum(ended.values()) == 2400, ended
 
 
+def in_turn(client, voxels, least, count):
+    """`count` requests of so many voxels and at least so many bytes, one after the other."""
+    call, request = client.unary(), h2.infer_request("broad", voxels, 64)
+    for _ in range(count):
+        call(request, timeout=SECONDS)
+    return len(request) > least, {"OK": count}
+
+
 @work
 def large(client):
     """Requests of 8 MB, one after the other."""
-    call, request = client.unary(), h2.infer_request("broad", 30_000, 64)
-    for _ in range(20):
-        call(request, timeout=SECONDS)
-    return len(request) > 8_000_000, {"OK": 20}
+    return in_turn(client, 30_000, 8_000_000, 20)
 
 
 @work
 def large_few(client):
     """The same, four of them."""
-    call, request = client.unary(), h2.infer_request("broad", 30_000, 64)
-    for _ in range(4):
-        call(request, timeout=SECONDS)
-    return True, {"OK": 4}
+    return in_turn(client, 30_000, 8_000_000, 4)
 
 
 @work
 def middling(client):
     """Requests of 1 MB, one after the other."""
-    call, request = client.unary(), h2.infer_request("broad", 3_600, 64)
-    for _ in range(100):
-        call(request, timeout=SECONDS)
-    return len(request) > 900_000, {"OK": 100}
+    return in_turn(client, 3_600, 900_000, 100)
 
 
 @work

@@ -335,9 +335,8 @@ static const struct {
       LAYER("d", "max_pool", "r", ",\"kernel\":[2,4,2],\"stride\":2,\"rule\":\"floor\""),
       LAYER("y", "unpool", "d", ",\"of\":\"d\"")},
      "layer \"y\": line 4: \"of\": unpool needs a layer whose kernel is as wide as "
-     "its stride, without padding or dilation, and \"d\" has kernel 4, stride 2, padding "
-     "0, "
-     "dilation 1 along column 2 of coords"},
+     "its stride, without padding or dilation, and \"d\" has kernel 4, stride 2, "
+     "padding 0, dilation 1 along column 2 of coords"},
     {UNSHAPED,
      {R, D, LAYER("y", "unpool", "d", ",\"of\":\"dd\"")},
      "layer \"y\": line 4: \"of\": unknown layer \"dd\"; the nearest is \"d\""},
