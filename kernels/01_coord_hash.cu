@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/device.h"
+#include "kernels/turn.cuh"
 
 #include "kernels/01_coord_hash_device.h"
 
@@ -21,6 +22,7 @@ VX_DEVICE uint64_t swap_in(const struct vx_hash_table *table, uint64_t slot, uin
 
 VX_KERNEL(VX_HASH_THREADS, 4) hash_insert(const struct vx_hash_insert_args args)
 {
+    vx_turn();
     struct vx_hash_table table = args.table;
     table.key_bits = VX_KEY_BITS; /* a constant: the compiler drops the other case */
     int64_t i = (int64_t)vx_block_x() * VX_HASH_THREADS + vx_thread();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/device.h"
+#include "kernels/turn.cuh"
 
 #include "kernels/02_neighbor_map_device.h"
 
@@ -34,6 +35,7 @@ VX_DEVICE uint32_t look(const struct vx_hash_map_args *args,
 
 VX_KERNEL(VX_HASH_MAP_THREADS, 4) hash_map(const struct vx_hash_map_args args)
 {
+    vx_turn();
     VX_SHARED uint64_t sum;
     struct vx_hash_table table = args.table;
     table.key_bits = VX_KEY_BITS; /* a constant: the compiler drops the other case */

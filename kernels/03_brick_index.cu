@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/device.h"
+#include "kernels/turn.cuh"
 
 #include "kernels/03_brick_index.h"
 
@@ -105,16 +106,19 @@ VX_DEVICE void rank(const struct vx_brick_index_args *args, int64_t i)
 
 VX_KERNEL(VX_BRICK_INDEX_THREADS, 2) brick_insert(const struct vx_brick_index_args args)
 {
+    vx_turn();
     insert(&args, (int64_t)vx_block_x() * VX_BRICK_INDEX_THREADS);
 }
 
 VX_KERNEL(VX_BRICK_INDEX_THREADS, 2) brick_number(const struct vx_brick_index_args args)
 {
+    vx_turn();
     number(&args, vx_block_x(), args.blocks);
 }
 
 VX_KERNEL(VX_BRICK_INDEX_THREADS, 2) brick_rank(const struct vx_brick_index_args args)
 {
+    vx_turn();
     rank(&args, (int64_t)vx_block_x() * VX_BRICK_INDEX_THREADS + vx_thread());
 }
 
@@ -141,6 +145,7 @@ VX_DEVICE void small(const struct vx_brick_index_args *args)
 
 VX_KERNEL(VX_BRICK_INDEX_THREADS, 1) brick_small(const struct vx_brick_index_args args)
 {
+    vx_turn();
     small(&args);
 }
 
@@ -149,6 +154,7 @@ VX_KERNEL(VX_BRICK_INDEX_THREADS, 1) brick_small(const struct vx_brick_index_arg
 VX_KERNEL(VX_BRICK_INDEX_THREADS, 1)
 brick_small_many(const struct vx_brick_small_many_args many)
 {
+    vx_turn();
     struct vx_brick_index_args args = many.sets[vx_block_x()];
     small(&args);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/brick_map.cuh"
+#include "kernels/turn.cuh"
 
 #ifndef VX_WORDS
 #define VX_WORDS 1
@@ -86,29 +87,38 @@ VX_DEVICE void map_end(const struct vx_brick_map_args *args, uint64_t pairs,
 
 /* --- near: every neighbour is in one of 27 bricks --- */
 
-/* The entry for the neighbour `far` away from a voxel at `place` in its brick. */
-VX_DEVICE uint32_t entry_of(uint32_t place, const int32_t far[3])
+/* What one axis adds to an entry: the neighbour's brick along it, and its place there.
+ * at: where the voxel is in its brick; far: how far away the neighbour is. */
+VX_DEVICE uint32_t entry_part(int32_t axis, uint32_t at, int32_t far)
 {
-    uint32_t x = (place >> 4) + 4 + (uint32_t)far[0];
-    uint32_t y = (place >> 2 & 3u) + 4 + (uint32_t)far[1];
-    uint32_t z = (place & 3u) + 4 + (uint32_t)far[2];
-    uint32_t bit = (x & 3u) << 4 | (y & 3u) << 2 | (z & 3u);
-    return ((x >> 2) * 9 + (y >> 2) * 3 + (z >> 2)) << 6 | (bit ^ 31u);
+    const uint32_t bricks[3] = {9 << 6, 3 << 6, 1 << 6};
+    const uint32_t to = at + 4 + (uint32_t)far;
+    return (to >> 2) * bricks[axis] + ((to & 3u) << (4 - 2 * axis));
 }
+
+/* A thread fills one column, an offset, at every eighth place: of them z is the same, y is one
+ * of two, and x each of four. */
+#define VX_COLUMN_STEP (VX_BRICK_MAP_THREADS / 32)
+#if VX_COLUMN_STEP != 8
+#error "fill_table takes every eighth place"
+#endif
 
 VX_DEVICE void fill_table(const struct vx_brick_map_args *args, struct quad *table)
 {
+    const uint32_t first = vx_thread() / 32, at = vx_thread() % 32;
     for (int32_t word = 0; word < VX_WORDS; word++) {
-        uint32_t at = vx_thread() % 32;
-        int32_t v = word * 32 + (int32_t)at;
+        const int32_t v = word * 32 + (int32_t)at;
         int32_t far[3];
         for (int32_t axis = 0; axis < 3; axis++)
             far[axis] = vx_brick_offset(args, v, axis);
-        for (uint32_t place = vx_thread() / 32; place < 64;
-             place += VX_BRICK_MAP_THREADS / 32) {
-            uint32_t entry = v < args->v ? entry_of(place, far) : (VX_NEAR - 1) << 6;
+        const uint32_t z = entry_part(2, first & 3u, far[2]);
+        for (uint32_t step = 0; step < 64 / VX_COLUMN_STEP; step++) {
+            const uint32_t place = first + step * VX_COLUMN_STEP;
+            const uint32_t entry = entry_part(0, place >> 4, far[0]) +
+                                   entry_part(1, place >> 2 & 3u, far[1]) + z;
             struct quad *quad = table + (place * VX_WORDS + word) * VX_LANES + at / 4;
-            quad->entries[at % 4] = (uint16_t)entry;
+            quad->entries[at % 4] =
+                (uint16_t)(v < args->v ? entry ^ 31u : (VX_NEAR - 1) << 6);
         }
     }
 }
@@ -238,6 +248,7 @@ VX_DEVICE void map_near(const struct vx_brick_map_args *args)
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)
 {
+    vx_turn();
     map_near(&args);
 }
 
@@ -245,6 +256,7 @@ VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_a
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
 brick_map_many(const struct vx_brick_map_many_args many)
 {
+    vx_turn();
     struct vx_brick_map_args args = many.sets[vx_block_y()];
     if (vx_block_x() < args.blocks) map_near(&args);
 }
@@ -305,12 +317,14 @@ VX_DEVICE void map_far(const struct vx_brick_map_args *args)
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)
 brick_map_far(const struct vx_brick_map_args args)
 {
+    vx_turn();
     map_far(&args);
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
 brick_map_far_many(const struct vx_brick_map_many_args many)
 {
+    vx_turn();
     struct vx_brick_map_args args = many.sets[vx_block_y()];
     if (vx_block_x() < args.blocks) map_far(&args);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/04_conv_gather.h"
 #include "kernels/device.h"
+#include "kernels/turn.cuh"
 
 #define CHUNK (16 / (int)sizeof(vx_element))
 
 VX_KERNEL(VX_GATHER_THREADS, 1) conv_gather(struct vx_conv_gather_args args)
 {
+    vx_turn();
     int64_t at = (int64_t)vx_block_x() * VX_GATHER_THREADS + vx_thread();
     int32_t chunks = args.ci / CHUNK;
     int64_t pair = at / chunks;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/05_mask_order.h"
 #include "kernels/order.cuh"
+#include "kernels/turn.cuh"
 
 #define WAVES (VX_ORDER_THREADS / VX_WAVE)
 /* Rows of one thread. */
@@ -99,11 +100,13 @@ VX_DEVICE void blocks_join(const struct vx_mask_order_args *args)
 
 VX_KERNEL(VX_ORDER_THREADS, 4) order_blocks(struct vx_mask_order_args args)
 {
+    vx_turn();
     blocks_join(&args);
 }
 
 VX_KERNEL(VX_ORDER_THREADS, 4) order_blocks_many(struct vx_mask_order_many_args many)
 {
+    vx_turn();
     struct vx_mask_order_args args = many.sorts[vx_block_z()];
     if (vx_block_y() < (uint32_t)args.groups &&
         (int64_t)vx_block_x() * VX_ORDER_THREADS < args.n)
@@ -132,12 +135,14 @@ VX_DEVICE void small_order(const struct vx_mask_order_args *args)
 
 VX_KERNEL(VX_ORDER_SMALL_THREADS, 1) order_small(struct vx_mask_order_args args)
 {
+    vx_turn();
     small_order(&args);
 }
 
 VX_KERNEL(VX_ORDER_SMALL_THREADS, 1)
 order_small_many(struct vx_mask_order_many_args many)
 {
+    vx_turn();
     struct vx_mask_order_args args = many.sorts[vx_block_z()];
     if (vx_block_y() < (uint32_t)args.groups) small_order(&args);
 }
@@ -206,11 +211,13 @@ VX_DEVICE void tile_count(const struct vx_mask_order_args *args)
 
 VX_KERNEL(VX_ORDER_THREADS, 4) order_count(struct vx_mask_order_args args)
 {
+    vx_turn();
     tile_count(&args);
 }
 
 VX_KERNEL(VX_ORDER_THREADS, 4) order_count_many(struct vx_mask_order_many_args many)
 {
+    vx_turn();
     struct vx_mask_order_args args = many.sorts[vx_block_z()];
     if (tile_is_there(&args)) tile_count(&args);
 }
@@ -247,11 +254,13 @@ VX_DEVICE void row_scan(const struct vx_count_scan_args *args)
 
 VX_KERNEL(VX_ORDER_THREADS, 4) count_scan(struct vx_count_scan_args args)
 {
+    vx_turn();
     row_scan(&args);
 }
 
 VX_KERNEL(VX_ORDER_THREADS, 4) order_scan_many(struct vx_mask_order_many_args many)
 {
+    vx_turn();
     const struct vx_mask_order_args *sort = many.sorts + vx_block_z();
     struct vx_count_scan_args args;
     args.rows = (int64_t)sort->groups << sort->digit_bits;
@@ -351,11 +360,13 @@ VX_DEVICE void tile_scatter(const struct vx_mask_order_args *args)
 
 VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
 {
+    vx_turn();
     tile_scatter(&args);
 }
 
 VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter_many(struct vx_mask_order_many_args many)
 {
+    vx_turn();
     struct vx_mask_order_args args = many.sorts[vx_block_z()];
     if (tile_is_there(&args)) tile_scatter(&args);
 }
@@ -384,6 +395,7 @@ VX_DEVICE int32_t tile_offsets(const struct vx_order_tiles_sort *sort, int32_t k
 
 VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args)
 {
+    vx_turn();
     VX_SHARED uint32_t counts[VX_ORDER_TILES_BINS];
     VX_SHARED uint32_t begins[VX_ORDER_TILES_BINS];
     struct vx_order_tiles_sort sort = args.one;
@@ -402,7 +414,8 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
     vx_barrier();
     if (bin < VX_ORDER_TILES_BINS) {
         uint32_t before = 0;
-        for (uint32_t more = bin + 1; more < VX_ORDER_TILES_BINS; more++)
+        const uint32_t most = (uint32_t)sort.words * 32;
+        for (uint32_t more = bin + 1; more <= most && more < VX_ORDER_TILES_BINS; more++)
             before += counts[more];
         begins[bin] = before;
     }

@@ -204,16 +204,17 @@ static bool pairs_fits(const struct vx_tile *tile, enum vx_number type,
 
 /* Two entry points with the same tiles and the same functions.  The lists of pairs are made just
  * before conv_pairs, which reads them at once. */
-#define TILED(name_, source_, types_, fits_, early_)                                     \
+#define TILED(name_, source_, types_, fits_, turn_)                                      \
     {                                                                                    \
         .name = (name_), .source = (source_), .macros = macros, .macros_count = MACROS,  \
         .tiles = tiles, .tiles_count = sizeof tiles / sizeof tiles[0],                   \
-        .types = (types_), .early = (early_),                                            \
+        .types = (types_), .turn = (turn_),                                              \
         .args_bytes = sizeof(struct vx_conv_device_args), .threads = threads,            \
         .shared = shared, .fits = fits_, .grid = grid, .ref = vx_conv_masked_ref,        \
     }
 
 const struct vx_kernel_spec vx_conv_masked_spec =
-    TILED("conv_masked", "06_conv_masked.cu", TYPES | 1u << VX_NUMBER_E4M3, fits, true);
+    TILED("conv_masked", "06_conv_masked.cu", TYPES | 1u << VX_NUMBER_E4M3, fits,
+          VX_TURN_ASKED);
 const struct vx_kernel_spec vx_conv_pairs_spec =
-    TILED("conv_pairs", "06_conv_pairs.cu", TYPES, pairs_fits, false);
+    TILED("conv_pairs", "06_conv_pairs.cu", TYPES, pairs_fits, VX_TURN_PLAIN);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/07_conv_reduce.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 #define PARTS  4 /* loads in flight for each row: a row of places is read four at a time */
@@ -123,6 +124,7 @@ VX_DEVICE void conv_reduce_rows(const struct vx_conv_device_args *args, int64_t 
 
 VX_KERNEL(VX_POINTWISE_THREADS, 3) conv_reduce(struct vx_conv_device_args args)
 {
+    vx_turn();
     int32_t columns = args.co / 4;
     struct vx_walk walk = vx_walk_begin(args.n, args.co, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
@@ -186,6 +188,7 @@ VX_DEVICE void pair_reduce_rows(const struct vx_pair_reduce_args *args, int64_t 
 
 VX_KERNEL(VX_POINTWISE_THREADS, 3) pair_reduce(struct vx_pair_reduce_args args)
 {
+    vx_turn();
     int32_t columns = args.co / 4;
     struct vx_walk walk = vx_walk_begin(args.n, args.co, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {

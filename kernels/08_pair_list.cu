@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/08_pair_list.h"
+#include "kernels/turn.cuh"
 #include "kernels/waves.cuh"
 
 #define WAVES (VX_PAIRS_TILE / VX_WAVE)
@@ -23,6 +24,7 @@ VX_DEVICE void neighbours(const struct vx_pair_list_args *args, int64_t row, int
 
 VX_KERNEL(VX_PAIRS_TILE, 4) pairs_count(struct vx_pair_list_args args)
 {
+    vx_turn();
     VX_SHARED uint32_t counts[VX_PAIRS_OFFSETS];
     int64_t row = (int64_t)vx_block_x() * VX_PAIRS_TILE + vx_thread();
     for (uint32_t v = vx_thread(); v < VX_PAIRS_OFFSETS; v += VX_PAIRS_TILE)
@@ -71,6 +73,7 @@ VX_DEVICE void pairs_place(const struct vx_pair_list_args *args, uint32_t *count
 
 VX_KERNEL(VX_PAIRS_TILE, 4) pairs_write(struct vx_pair_list_args args)
 {
+    vx_turn();
     VX_SHARED uint32_t counts[WAVES * VX_PAIRS_OFFSETS];
     VX_SHARED uint32_t sums[WAVES];
     int64_t row = (int64_t)vx_block_x() * VX_PAIRS_TILE + vx_thread();

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) activation(struct vx_activation_device_args args)
 {
+    vx_turn();
     struct vx_words4 words[VX_ROUNDS];
     int64_t count = args.n * (args.cp / VX_LANES);
     int64_t first =

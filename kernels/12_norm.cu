@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/12_norm.h"
 #include "kernels/norm_row.cuh"
+#include "kernels/turn.cuh"
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) batch_norm(struct vx_batch_norm_device_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     int32_t in_stride = vx_row_vectors(args.in_stride, args.cp);
     int32_t out_stride = vx_row_vectors(args.out_stride, args.cp);
@@ -153,6 +155,7 @@ VX_DEVICE void norm_block(const struct vx_layer_norm_device_args *args)
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) layer_norm(struct vx_layer_norm_device_args args)
 {
+    vx_turn();
     uint32_t lanes = VX_LAYER_NORM_LANES(args.cp);
     if (args.cp <= VX_LAYER_NORM_PAIR_CHANNELS)
         norm_groups(&args, lanes, ROWS_MAX, UNIT);

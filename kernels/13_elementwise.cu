@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/13_elementwise.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* add, or mul: `product` is a constant at each call. */
@@ -32,16 +33,19 @@ VX_DEVICE void join_vectors(const struct vx_add_device_args *args, int32_t produ
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) add(struct vx_add_device_args args)
 {
+    vx_turn();
     join_vectors(&args, 0);
 }
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) mul(struct vx_add_device_args args)
 {
+    vx_turn();
     join_vectors(&args, 1);
 }
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) affine(struct vx_affine_device_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {
@@ -143,6 +147,7 @@ VX_DEVICE void concat_join(const struct vx_concat_device_args *args, int32_t col
 
 VX_KERNEL(VX_POINTWISE_THREADS, 3) concat(struct vx_concat_device_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/14_rows.h"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* The request side: its type, and how it may be accessed.  Constants at each call, so
@@ -210,10 +211,12 @@ VX_DEVICE int32_t rows_wide(const struct vx_rows_args *args, const void *request
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) rows_in(struct vx_rows_args args)
 {
+    vx_turn();
     ROWS_CASES(rows_in_block, args.in);
 }
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) rows_out(struct vx_rows_args args)
 {
+    vx_turn();
     ROWS_CASES(rows_out_block, args.out);
 }

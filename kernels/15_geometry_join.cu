@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/device.h"
+#include "kernels/turn.cuh"
 
 #include "kernels/15_geometry_join.h"
 
@@ -32,6 +33,7 @@ VX_DEVICE struct walk walk_begin(const struct vx_join_share *shares, int64_t cou
 
 VX_KERNEL(VX_JOIN_THREADS, 4) join_rows(const struct vx_join_rows_args args)
 {
+    vx_turn();
     struct walk walk = walk_begin(args.shares, args.count);
     struct vx_join_rows_piece piece = args.pieces[walk.piece];
     int32_t *to = args.rows + piece.base;
@@ -79,6 +81,7 @@ VX_DEVICE void join_masks(const struct vx_join_map_args *args,
 
 VX_KERNEL(VX_JOIN_THREADS, 4) join_map(const struct vx_join_map_args args)
 {
+    vx_turn();
     struct walk walk = walk_begin(args.shares, args.count);
     struct vx_join_map_piece piece = args.pieces[walk.piece];
     uint32_t by = (uint32_t)piece.raise;
@@ -143,6 +146,7 @@ VX_DEVICE uint32_t differ_found(const struct vx_words_pair *pair, struct walk wa
 
 VX_KERNEL(VX_JOIN_THREADS, 4) words_differ(const struct vx_words_differ_args args)
 {
+    vx_turn();
     VX_SHARED uint32_t waves;
     struct walk walk = walk_begin(args.shares, args.count);
     struct vx_words_pair pair = args.pairs[walk.piece];
@@ -182,6 +186,7 @@ VX_DEVICE uint64_t pairs_sum(const struct vx_piece_results_args *args, int64_t p
 
 VX_KERNEL(VX_JOIN_THREADS, 1) piece_results(const struct vx_piece_results_args args)
 {
+    vx_turn();
     int64_t thread = (int64_t)vx_block_x() * VX_JOIN_THREADS + vx_thread();
     int64_t at = thread / VX_RESULT_LANES;
     uint32_t lane = (uint32_t)(thread % VX_RESULT_LANES);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/16_row_gather.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* Where a channel of out comes from, in every row. */
@@ -104,6 +105,7 @@ VX_DEVICE void gather_join(const struct vx_row_gather_device_args *args,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 3) row_gather(struct vx_row_gather_device_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     int32_t stride = vx_row_vectors(args.out_stride, args.cp);
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);

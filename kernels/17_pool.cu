@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/17_pool.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* Neighbours whose vectors are in flight together: rows of a map have a multiple of 4. */
@@ -52,6 +53,7 @@ VX_DEVICE void pool_row(const struct vx_pool_device_args *args, int64_t row,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) pool(struct vx_pool_device_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     int32_t stride = vx_row_vectors(args.out_stride, args.cp);
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);

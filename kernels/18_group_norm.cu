@@ -2,6 +2,7 @@
 #include "kernels/18_group_norm.h"
 #include "kernels/activation.cuh"
 #include "kernels/sample_walk.cuh"
+#include "kernels/turn.cuh"
 
 #define WAVES (VX_POINTWISE_THREADS / VX_WAVE)
 
@@ -74,6 +75,7 @@ VX_DEVICE void group_join(const struct vx_group_norm_device_args *args, double *
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) group_sums(struct vx_group_norm_device_args args)
 {
+    vx_turn();
     VX_SHARED double shared[VX_POINTWISE_THREADS * VX_LANES];
     struct chunk_walk walk =
         chunk_begin(vx_group_norm_rows(&args), args.in, args.cp, args.in_stride);
@@ -120,6 +122,7 @@ VX_DEVICE double block_sum(double value)
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) group_means(struct vx_group_norm_device_args args)
 {
+    vx_turn();
     int64_t groups = (int64_t)*args.count * args.groups;
     struct vx_sample_rows rows_of = vx_group_norm_rows(&args);
     int32_t width = args.c / args.groups;
@@ -166,6 +169,7 @@ group_affine_load(const struct vx_group_norm_device_args *args, int32_t sample,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) group_apply(struct vx_group_norm_device_args args)
 {
+    vx_turn();
     struct chunk_walk walk =
         chunk_begin(vx_group_norm_rows(&args), args.in, args.cp, args.in_stride);
     if (walk.above >= walk.step) return;

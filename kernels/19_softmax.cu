@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/19_softmax.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* A row, and this lane's part of it: vectors lane, lane + lanes, ... up to `columns`. */
@@ -70,6 +71,7 @@ VX_DEVICE float softmax_sum(const struct softmax_row *row, const void *in, float
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) softmax(struct vx_softmax_device_args args)
 {
+    vx_turn();
     int64_t index;
     struct softmax_row row = softmax_begin(&args, &index);
     float most = softmax_most(&row, args.in);
@@ -105,6 +107,7 @@ VX_DEVICE struct argmax_best argmax_join(struct argmax_best a, struct argmax_bes
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) argmax(struct vx_softmax_device_args args)
 {
+    vx_turn();
     int64_t index;
     struct softmax_row row = softmax_begin(&args, &index);
     struct argmax_best best = {softmax_least(), 0x7fffffff};

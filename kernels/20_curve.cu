@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/20_curve.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* Beyond it torch's softplus is x itself. */
@@ -17,6 +18,7 @@ VX_DEVICE float curve_one(const struct vx_curve_device_args *args, float x)
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) curve(struct vx_curve_device_args args)
 {
+    vx_turn();
     struct vx_words4 words[VX_ROUNDS];
     int64_t count = args.n * (args.cp / VX_LANES);
     int64_t first =

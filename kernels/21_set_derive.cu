@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/brick_insert.cuh"
+#include "kernels/turn.cuh"
 
 #include "kernels/21_set_derive.h"
 
@@ -151,6 +152,7 @@ VX_DEVICE void derive(const struct vx_set_derive_args *args, uint32_t block,
 
 VX_KERNEL(VX_SET_THREADS, 2) set_derive(const struct vx_set_derive_args args)
 {
+    vx_turn();
     derive(&args, vx_block_x(), args.blocks);
 }
 
@@ -174,6 +176,7 @@ VX_DEVICE void number(const struct vx_brick_set *set, uint32_t block, uint32_t b
 
 VX_KERNEL(VX_SET_THREADS, 2) set_number(const struct vx_set_number_args args)
 {
+    vx_turn();
     struct vx_brick_set set = args.sets[vx_block_y()];
     number(&set, vx_block_x(), args.blocks);
 }
@@ -193,6 +196,7 @@ VX_DEVICE void clear(const struct vx_brick_set *set)
 /* The arguments are copied into registers, as in brick_small_many. */
 VX_KERNEL(VX_SET_THREADS, 1) set_derive_many(const struct vx_set_derive_many_args many)
 {
+    vx_turn();
     const struct vx_set_derive_args *chain =
         many.args + (int64_t)vx_block_x() * many.sets;
     for (int32_t s = 0; s < many.sets; s++) {
@@ -234,11 +238,13 @@ VX_DEVICE void coords(const struct vx_set_coords_args *args, uint32_t block)
 
 VX_KERNEL(VX_SET_THREADS, 2) set_coords(const struct vx_set_coords_args args)
 {
+    vx_turn();
     coords(&args, vx_block_x());
 }
 
 VX_KERNEL(VX_SET_THREADS, 2) set_coords_many(const struct vx_set_coords_many_args many)
 {
+    vx_turn();
     struct vx_set_coords_args args = many.sets[vx_block_y()];
     if (vx_block_x() < args.blocks) coords(&args, vx_block_x());
 }

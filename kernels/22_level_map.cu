@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/brick_map.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/waves.cuh"
 
 #include "kernels/22_level_map.h"
@@ -315,6 +316,7 @@ VX_DEVICE void map_near(const struct vx_level_map_args *args)
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) level_map(const struct vx_level_map_args args)
 {
+    vx_turn();
     map_near(&args);
 }
 
@@ -322,6 +324,7 @@ VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) level_map(const struct vx_level_map_a
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
 level_map_many(const struct vx_level_map_many_args many)
 {
+    vx_turn();
     struct vx_level_map_args args = many.sets[vx_block_y()];
     if (vx_block_x() < args.blocks) map_near(&args);
 }
@@ -389,12 +392,14 @@ VX_DEVICE void map_far(const struct vx_level_map_args *args)
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS)
 level_map_far(const struct vx_level_map_args args)
 {
+    vx_turn();
     map_far(&args);
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS_MANY)
 level_map_far_many(const struct vx_level_map_many_args many)
 {
+    vx_turn();
     struct vx_level_map_args args = many.sets[vx_block_y()];
     if (vx_block_x() < args.blocks) map_far(&args);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/23_key_order.h"
 #include "kernels/order.cuh"
+#include "kernels/turn.cuh"
 
 #define STARTS_WAVES (VX_KEY_STARTS_THREADS / VX_WAVE)
 
 /* A block to each member.  Its keys are masks of two words. */
 VX_KERNEL(VX_ORDER_SMALL_THREADS, 1) key_small(struct vx_key_order_args args)
 {
+    vx_turn();
     extern VX_SHARED uint32_t elements[];
     VX_SHARED struct small_memory memory;
     int32_t first = vx_key_edge(&args, (int32_t)vx_block_x());
@@ -39,6 +41,7 @@ VX_DEVICE int32_t last_not_above(const int32_t *numbers, int32_t count, int32_t 
 
 VX_KERNEL(VX_KEY_THREADS, 4) key_members(struct vx_key_order_args args)
 {
+    vx_turn();
     VX_SHARED int32_t edges[VX_KEY_MEMBERS_MAX];
     int64_t place = (int64_t)vx_block_x() * VX_KEY_THREADS + vx_thread();
     if ((int32_t)vx_thread() < args.members) edges[vx_thread()] = args.edges[vx_thread()];
@@ -104,6 +107,7 @@ VX_DEVICE int32_t starts_find(const struct vx_key_order_args *args,
 
 VX_KERNEL(VX_KEY_STARTS_THREADS, 1) key_starts(struct vx_key_order_args args)
 {
+    vx_turn();
     VX_SHARED struct starts_memory memory;
     uint32_t found = 0;
     starts_begin(&args, &memory);

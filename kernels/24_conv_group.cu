@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/24_conv_group.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* Neighbours of a row whose vectors are in flight together, depthwise. */
@@ -131,6 +132,7 @@ VX_DEVICE void group_finish(const struct vx_conv_group_args *args,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) conv_group(struct vx_conv_group_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS)

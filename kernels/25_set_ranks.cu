@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/device.h"
+#include "kernels/turn.cuh"
 
 #include "kernels/25_set_ranks.h"
 
 VX_KERNEL(VX_RANK_THREADS, 4) set_ranks(const struct vx_set_ranks_args args)
 {
+    vx_turn();
     struct vx_set_ranks_member member = args.members[vx_block_y()];
     int64_t step = (int64_t)args.blocks * VX_RANK_THREADS;
     int64_t place = (int64_t)vx_block_x() * VX_RANK_THREADS + vx_thread();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/brick_insert.cuh"
+#include "kernels/turn.cuh"
 
 #include "kernels/26_set_occupancy.h"
 
@@ -71,6 +72,7 @@ VX_DEVICE uint64_t mask_of(const struct vx_occupancy_set *set, uint64_t task,
 
 VX_KERNEL(VX_SET_THREADS, 2) set_occupancy(const struct vx_set_occupancy_args args)
 {
+    vx_turn();
     struct vx_occupancy_set set = args.sets[vx_block_y()];
     if (vx_block_x() >= set.blocks) return;
     uint32_t parts = (uint32_t)(set.stride[0] * set.stride[1] * set.stride[2]);
@@ -93,6 +95,7 @@ VX_KERNEL(VX_SET_THREADS, 2) set_occupancy(const struct vx_set_occupancy_args ar
 /* A thread takes a set. */
 VX_KERNEL(VX_SET_THREADS, 1) occupancy_fault(const struct vx_set_occupancy_args args)
 {
+    vx_turn();
     int64_t index = (int64_t)vx_block_x() * VX_SET_THREADS + vx_thread();
     if (index >= args.count) return;
     struct vx_occupancy_set set = args.sets[index];

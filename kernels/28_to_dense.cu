@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 #include "kernels/28_to_dense_device.h"
@@ -45,6 +46,7 @@ VX_DEVICE struct vx_dense_found job_part(const struct vx_dense_job *job, int64_t
 
 VX_KERNEL(VX_DENSE_THREADS, 4) dense_check(const struct vx_dense_check_args args)
 {
+    vx_turn();
     VX_SHARED uint64_t keys[VX_DENSE_THREADS];
     VX_SHARED int32_t samples[VX_DENSE_THREADS];
     struct vx_dense_job job = args.jobs[vx_block_y()];
@@ -69,6 +71,7 @@ VX_KERNEL(VX_DENSE_THREADS, 4) dense_check(const struct vx_dense_check_args args
 
 VX_KERNEL(VX_DENSE_THREADS, 4) dense_cells(const struct vx_dense_cells_args args)
 {
+    vx_turn();
     int64_t row = (int64_t)vx_block_x() * VX_DENSE_THREADS + vx_thread();
     if (row >= args.n) return;
     uint64_t key = args.keys[row];
@@ -149,6 +152,7 @@ VX_DEVICE void tile_store(const struct vx_to_dense_device_args *args,
 
 VX_KERNEL(VX_DENSE_THREADS, 4) to_dense(const struct vx_to_dense_device_args args)
 {
+    vx_turn();
     VX_SHARED int32_t rows[VX_DENSE_CELLS];
     VX_SHARED float values[VX_DENSE_CHANNELS * PITCH];
     int64_t plane = vx_dense_plane(args.shape), tiles = vx_dense_tiles(&args);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/29_weight_tile.h"
 #include "kernels/device.h"
+#include "kernels/turn.cuh"
 
 /* One chunk of 16 bytes. */
 struct chunk {
@@ -28,6 +29,7 @@ VX_DEVICE void chunk_copy8(const struct vx_weight_tile_args *args,
 
 VX_KERNEL(VX_WEIGHT_TILE_THREADS, 4) weight_tile(const struct vx_weight_tile_args args)
 {
+    vx_turn();
     int64_t id = (int64_t)vx_block_x() * VX_WEIGHT_TILE_THREADS + vx_thread();
     int32_t column = (int32_t)(id % args.co);
     int32_t at = (int32_t)(id / args.co % 8);

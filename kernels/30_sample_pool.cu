@@ -2,6 +2,7 @@
 #include "kernels/30_sample_pool.h"
 #include "kernels/activation.cuh"
 #include "kernels/sample_walk.cuh"
+#include "kernels/turn.cuh"
 
 /* Sums of so many chunks are in flight for each thread of sample_pool. */
 #define CHUNKS 4
@@ -45,6 +46,7 @@ VX_DEVICE void chunk_values(const struct vx_sample_pool_args *args,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) sample_chunks(struct vx_sample_pool_args args)
 {
+    vx_turn();
     VX_SHARED double shared[VX_POINTWISE_THREADS * VX_LANES];
     struct chunk_walk walk =
         chunk_begin(vx_sample_pool_rows(&args), args.in, args.cp, args.in_stride);
@@ -98,6 +100,7 @@ VX_DEVICE double chunks_join(const struct vx_sample_pool_args *args,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) sample_pool(struct vx_sample_pool_args args)
 {
+    vx_turn();
     VX_SHARED double shared[VX_POINTWISE_THREADS];
     struct vx_sample_rows rows = vx_sample_pool_rows(&args);
     int32_t parts = vx_sample_pool_parts(&args);

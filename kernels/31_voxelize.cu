@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/31_voxelize.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* Points whose vectors are in flight together. */
@@ -8,6 +9,7 @@
 
 VX_KERNEL(VX_VOXEL_THREADS, 4) voxel_words(struct vx_voxel_words_args args)
 {
+    vx_turn();
     int64_t row = (int64_t)vx_block_x() * VX_VOXEL_THREADS + vx_thread();
     if (row >= args.n) return;
     int32_t voxel = args.nbr[row * args.nbr_stride];
@@ -56,6 +58,7 @@ VX_DEVICE void points_add(const struct vx_voxelize_device_args *args, int64_t be
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) voxel_mean(struct vx_voxelize_device_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     struct vx_walk walk = vx_walk_begin(args.m, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {

@@ -2,6 +2,7 @@
 #include "kernels/01_coord_hash.h"
 #include "kernels/32_devoxelize.h"
 #include "kernels/activation.cuh"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* Rows at the corners of a point's cell, -1 = none or without weight, and their weights. */
@@ -66,6 +67,7 @@ VX_DEVICE void blend(const struct vx_devoxelize_device_args *args,
 
 VX_KERNEL(VX_POINTWISE_THREADS, 2) devoxelize(struct vx_devoxelize_device_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);
     for (; walk.column < columns; walk.column += VX_POINTWISE_THREADS) {

@@ -74,6 +74,7 @@ const struct vx_kernel_spec vx_mlp_spec = {
     .tiles = tiles,
     .tiles_count = sizeof tiles / sizeof tiles[0],
     .types = 1u << VX_NUMBER_F16 | 1u << VX_NUMBER_BF16,
+    .turn = VX_TURN_PLAIN,
     .args_bytes = sizeof(struct vx_mlp_args),
     .threads = threads,
     .shared = shared,

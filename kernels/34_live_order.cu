@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/34_live_order.h"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 #include "kernels/waves.cuh"
 
@@ -40,6 +41,7 @@ VX_DEVICE int64_t list_of(const struct vx_live_order_args *args, int32_t panel)
 
 VX_KERNEL(VX_LIVE_THREADS, 4) live_count(struct vx_live_order_args args)
 {
+    vx_turn();
     VX_SHARED uint32_t counts[VX_LIVE_PANELS];
     int64_t first = (int64_t)vx_block_x() * VX_LIVE_TILE + vx_thread();
     if (vx_thread() < VX_LIVE_PANELS) counts[vx_thread()] = 0;
@@ -118,6 +120,7 @@ VX_DEVICE void masks_write(const struct vx_live_order_args *args, int32_t row,
 
 VX_KERNEL(VX_LIVE_THREADS, 4) live_write(struct vx_live_order_args args)
 {
+    vx_turn();
     VX_SHARED uint32_t counts[WAVES * VX_LIVE_PANELS];
     uint32_t *own = counts + vx_wave() * VX_LIVE_PANELS;
     struct live_items items;
@@ -153,6 +156,7 @@ VX_KERNEL(VX_LIVE_THREADS, 4) live_write(struct vx_live_order_args args)
 /* The lanes of 32 places write a block mask. */
 VX_KERNEL(VX_LIVE_THREADS, 4) live_blocks(struct vx_live_order_args args)
 {
+    vx_turn();
     int64_t list = vx_block_y();
     int32_t group = (int32_t)(list % args.groups), row = -1;
     int64_t place = (int64_t)vx_block_x() * VX_LIVE_THREADS + vx_thread();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/35_e4m3_rows.h"
 #include "kernels/e4m3.h"
+#include "kernels/turn.cuh"
 #include "kernels/vector.cuh"
 
 /* The numbers of a vector, four to a word. */
@@ -35,6 +36,7 @@ VX_DEVICE void numbers_store(const struct vx_e4m3_rows_args *args, int64_t vecto
 
 VX_KERNEL(VX_POINTWISE_THREADS, 4) e4m3_rows(struct vx_e4m3_rows_args args)
 {
+    vx_turn();
     int32_t columns = args.cp / VX_LANES;
     int32_t stride = vx_row_vectors(args.in_stride, args.cp);
     struct vx_walk walk = vx_walk_begin(args.n, args.cp, columns);

@@ -51,6 +51,17 @@ struct vx_caps {
     int64_t memory_bytes;
 };
 
+/* How a kernel takes its turn behind the launch before it (device.h: vx_launch_next,
+ * vx_launch_before). */
+enum vx_kernel_turn {
+    /* It begins with vx_turn (turn.cuh): its launches always begin early, and let the next. */
+    VX_TURN_FIRST,
+    /* It lets the next begin, and waits where it needs what the launches before it wrote: it
+     * begins early where the caller asks for it (gpu.h). */
+    VX_TURN_ASKED,
+    VX_TURN_PLAIN, /* neither */
+};
+
 struct vx_kernel_spec {
     const char *name;          /* of the extern "C" function in the text */
     const char *source;        /* "05_mask_order.cu"; several kernels may share a text */
@@ -59,9 +70,7 @@ struct vx_kernel_spec {
     const struct vx_tile *tiles; /* the whole search space; NULL = one tile, no macros */
     int32_t tiles_count;         /* >= 1 */
     uint32_t types; /* bits 1 << enum vx_number: one binary each; 0 = one without type */
-    /* Its launches may begin early, and let another begin early behind them (device.h:
-     * vx_launch_next, vx_launch_before). */
-    bool early;
+    enum vx_kernel_turn turn;
     bool may_spill; /* false: CI fails when a compiler spills registers */
     /* false: CI fails when a commit of wgmma stands behind a branch */
     bool may_commit_apart;

@@ -172,10 +172,10 @@ struct vx_gpu_launch {
     const void *args;
     size_t args_bytes;
     /* It may begin while the launch before it on the stream still runs: on Hopper and later;
-     * elsewhere it is a launch like any other.  Both are of kernels whose spec says `early`, with
-     * nothing between them: the one before lets the next begin, and this one waits by itself
-     * until all before it have ended.  Until then it reads only what was written before the last
-     * launch that did not begin early, and writes nothing. */
+     * elsewhere it is a launch like any other.  It waits by itself until all before it have ended.
+     * A kernel of VX_TURN_FIRST waits before anything else, and always begins early.  One of
+     * VX_TURN_ASKED does where the launch before lets it, with nothing between them, and where what
+     * it reads before it waits was written before the last launch that did not begin early. */
     bool early;
 };
 VX_MUST_USE vx_status vx_gpu_launch(struct vx_gpu *gpu, struct vx_gpu_stream *stream,

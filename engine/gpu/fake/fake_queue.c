@@ -127,7 +127,7 @@ void vx_fake_queue_drain(void)
 
 static bool lets_early(const struct node *node)
 {
-    return node->kind == NODE_LAUNCH && node->function->spec->early;
+    return node->kind == NODE_LAUNCH && node->function->spec->turn != VX_TURN_PLAIN;
 }
 
 /* Runs the node now, or queues it if work is deferred (event_polls). */
@@ -218,15 +218,16 @@ static int fake_start(const struct vx_driver *driver,
 {
     bool run;
     (void)driver;
-    int code = vx_fake_step_launch(launch->early, &run);
-    if (code || !run) return code;
-    if (!vx_fake_is(launch->function, VX_FAKE_FUNCTION) ||
-        !vx_fake_is(launch->stream, VX_FAKE_STREAM))
-        return VX_DRIVER_INVALID_HANDLE;
     const struct vx_fake_function *function = launch->function;
     const struct vx_fake_object *stream = launch->stream;
+    const bool there = vx_fake_is(launch->function, VX_FAKE_FUNCTION) &&
+                       vx_fake_is(launch->stream, VX_FAKE_STREAM);
+    const bool asked = there && launch->early && function->spec->turn != VX_TURN_FIRST;
+    int code = vx_fake_step_launch(asked, &run);
+    if (code || !run) return code;
+    if (!there) return VX_DRIVER_INVALID_HANDLE;
     /* A device would not notice; the answer would be wrong now and then. */
-    VX_ASSERT(!launch->early || (function->spec->early && stream->lets_early));
+    VX_ASSERT(!asked || (function->spec->turn == VX_TURN_ASKED && stream->lets_early));
     bool fits = launch->grid.x <= GRID_X_MAX && launch->grid.y <= GRID_YZ_MAX &&
                 launch->grid.z <= GRID_YZ_MAX && launch->threads &&
                 launch->threads <= THREADS_MAX &&

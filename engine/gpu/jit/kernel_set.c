@@ -209,6 +209,7 @@ launch_of(struct vx_kernel_set *set, const struct vx_jit_wanted *wanted, const v
         .shared = kernel->shared,
         .args = args,
         .args_bytes = spec->args_bytes,
+        .early = spec->turn == VX_TURN_FIRST,
     };
 }
 
@@ -225,7 +226,7 @@ vx_status vx_kernel_launch_early(struct vx_kernel_set *set, struct vx_gpu_stream
                                  struct vx_why *why)
 {
     struct vx_gpu_launch launch = launch_of(set, wanted, args);
-    VX_ASSERT(wanted->spec->early);
+    VX_ASSERT(wanted->spec->turn == VX_TURN_ASKED);
     launch.early = true;
     return vx_gpu_launch(set->gpu, stream, &launch, why);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/log.h"
 #include "engine/gpu/jit/jit.h"
+#include "engine/gpu/jit/texts.h"
 #include "tests/support/jit_rig.h"
 
 #include <check.h>
@@ -53,6 +54,53 @@ static i32 entries(char path[512])
     closedir(folder);
     return count;
 }
+
+/* --- turns --- */
+
+/* The text of a kernel's source. */
+static const char *text_of(const struct vx_kernel_spec *spec)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "kernels/%s", spec->source);
+    for (i32 i = 0; i < vx_texts_count; i++)
+        if (!strcmp(vx_texts[i].name, name)) return vx_texts[i].data;
+    ck_abort_msg("%s: there is no text %s", spec->name, name);
+    return "";
+}
+
+/* Whether the first statement of a kernel is vx_turn. */
+static bool turns_first(const struct vx_kernel_spec *spec)
+{
+    static const char turn[] = "{\n    vx_turn();\n";
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s(", spec->name);
+    for (const char *at = strstr(text_of(spec), "VX_KERNEL("); at;
+         at = strstr(at, "VX_KERNEL(")) {
+        /* VX_KERNEL(threads, blocks) name(arguments) {, over one line or two. */
+        at = strchr(at, ')') + 1;
+        at += strspn(at, " \n");
+        if (strncmp(at, name, strlen(name)) != 0) continue;
+        return !strncmp(strchr(at, '{'), turn, strlen(turn));
+    }
+    ck_abort_msg("%s has no kernel %s", spec->source, spec->name);
+    return false;
+}
+
+/* A launch that begins early may not touch memory before it has waited: on a device the answer
+ * would be wrong now and then. */
+START_TEST(kernels_wait_before_they_do_anything)
+{
+    i32 first = 0, count = 0;
+    for (const struct vx_kernel_spec *const *it = vx_kernels(); *it; it++, count++) {
+        const bool expected = (*it)->turn == VX_TURN_FIRST;
+        ck_assert_msg(turns_first(*it) == expected,
+                      "%s: vx_turn() %s its first statement", (*it)->name,
+                      expected ? "is not" : "is");
+        first += expected;
+    }
+    ck_assert_int_eq(count - first, 3); /* conv_masked, conv_pairs, mlp */
+}
+END_TEST
 
 /* --- names --- */
 
@@ -348,6 +396,7 @@ int main(void)
     TCase *tests = tcase_create("jit");
     tcase_set_timeout(tests, 30);
     tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, kernels_wait_before_they_do_anything);
     tcase_add_test(tests, test_source_hash);
     tcase_add_test(tests, test_hash_is_of_code);
     tcase_add_test(tests, test_open_refuses);
