@@ -20,6 +20,7 @@ enum vx_rpc_cut {
     VX_RPC_CUT_STREAMS, /* more open streams than a client may have */
     VX_RPC_CUT_UNFINISHED, /* unfinished messages of more than receive_bytes_max */
     VX_RPC_CUT_UNREAD,     /* it went on sending, or we ended, and it did not read */
+    VX_RPC_CUT_WINDOW,     /* more bytes than we have let it send */
     VX_RPC_CUTS_COUNT
 };
 

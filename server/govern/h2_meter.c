@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, CONTINUATION = 9 };
+enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, WINDOW_UPDATE = 8, CONTINUATION = 9 };
 enum { END_STREAM = 0x1, END_HEADERS = 0x4, PADDED = 0x8, PRIORITY = 0x20 };
 
 #define PRIORITY_BYTES 5
@@ -20,6 +20,7 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
                                   .message_bytes_max = message_bytes_max,
                                   .preface_left = VX_H2_PREFACE_BYTES,
                                   .buffers = 1,
+                                  .window = VX_H2_WINDOW_BYTES,
                                   .stream = -1};
     vx_hpack_init(&meter->hpack);
 }
@@ -230,6 +231,7 @@ static void piece_begin(struct vx_h2_meter *meter)
 
 static void data_begin(struct vx_h2_meter *meter)
 {
+    meter->window -= meter->left;
     meter->stream = stream_find(meter, meter->id);
     if (meter->stream >= 0 && meter->streams[meter->stream].ended) meter->stream = -1;
     if (meter->stream < 0)
@@ -385,11 +387,13 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
     }
 }
 
-/* A reset, or the end of an answer whose client has ended its side. */
+/* A reset, the end of an answer whose client has ended its side, or a larger window. */
 static void sent_end(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->sent.head;
     bool last = (head[3] == HEADERS || head[3] == DATA) && head[4] & END_STREAM;
+    if (head[3] == WINDOW_UPDATE && !head_id(head))
+        meter->window += meter->sent.value & INT32_MAX;
     if (head[3] != RST_STREAM && !last) return;
     i32 at = stream_find(meter, head_id(head));
     if (at >= 0 && (!last || meter->streams[at].ended)) stream_close(meter, at);
@@ -405,6 +409,8 @@ void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
             if (sent->have == VX_H2_HEAD_BYTES) sent->left = head_length(sent->head);
         } else {
             taken = piece < sent->left ? piece : sent->left;
+            for (u32 i = taken > 4 ? taken - 4 : 0; i < taken; i++)
+                sent->value = sent->value << 8 | bytes[i];
             sent->left -= taken;
         }
         bytes += taken;

@@ -85,11 +85,15 @@ struct vx_h2_stream {
     i64 waiting_came, waiting_held;
 };
 
+/* The window of a connection before the first update of it (RFC 9113, 6.9.2). */
+#define VX_H2_WINDOW_BYTES 65535
+
 /* The state of reading what we send. */
 struct vx_h2_sent {
     u8 head[VX_H2_HEAD_BYTES];
-    u32 have; /* bytes of the head */
-    u32 left; /* of the frame's payload */
+    u32 have;  /* bytes of the head */
+    u32 left;  /* of the frame's payload */
+    u32 value; /* the last four bytes of the payload so far */
 };
 
 enum vx_h2_fault {
@@ -122,6 +126,9 @@ struct vx_h2_meter {
      * ends. */
     i32 waiting;
     i64 waiting_came, waiting_held;
+    /* What the client may still send in DATA frames of all streams: negative when it has sent
+     * more than we have let it, or when what let it is being sent right now. */
+    i64 window;
     enum vx_h2_fault fault;
 
     /* State. */

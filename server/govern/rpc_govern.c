@@ -112,6 +112,11 @@ struct vx_rpc_govern *vx_rpc_govern_at(int fd)
     return govern == &ended || govern == &ended_secure ? NULL : govern;
 }
 
+bool vx_rpc_govern_was_secure(int fd)
+{
+    return by_descriptor[fd] == &ended_secure;
+}
+
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place)
 {
     if (!vx_rpc_govern_may_have(place.descriptor)) return NULL;
@@ -205,8 +210,8 @@ static void beyond_pass(struct vx_rpc_govern *govern, u64 finished_before)
     ring(governor);
 }
 
-/* Accounts for changes in the bytes of unfinished messages. */
-static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter *before)
+void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
+                                const struct vx_h2_meter *before)
 {
     struct vx_rpc_governor *governor = govern->governor;
     const struct vx_h2_meter *meter = &govern->meter;
@@ -218,6 +223,12 @@ static void account_held(struct vx_rpc_govern *govern, const struct vx_h2_meter 
     beyond_pass(govern, before->finished);
     if (meter->finished == before->finished && meter->unfinished) return;
     govern->queued_ns = 0;
+}
+
+void vx_rpc_govern_judge_window(struct vx_rpc_govern *govern)
+{
+    if (govern->meter.window < 0 && !govern->writing)
+        vx_rpc_govern_close(govern, VX_RPC_CUT_WINDOW);
 }
 
 /* Accounts for what a read brought. */
@@ -239,8 +250,9 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     if (!before.unfinished || meter->finished != before.finished)
         govern->unfinished_since_ns = vx_clock_ns();
     if (meter->finished != before.finished) govern->heard_ns = vx_clock_ns();
-    account_held(govern, &before);
+    vx_rpc_govern_account_held(govern, &before);
     if (meter->fault) vx_rpc_govern_close(govern, faults[meter->fault]);
+    vx_rpc_govern_judge_window(govern);
     if (vx_rpc_govern_owes(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
     vx_rpc_govern_hidden_count(govern);
 }
@@ -330,65 +342,6 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     errno = error;
     return closed ? read_nothing(message, true) : got;
-}
-
-/* The session through which a descriptor is used now, counted as in use; NULL = none. */
-static struct vx_rpc_govern *use_session(int fd, bool *over)
-{
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
-    if (govern && !govern->session) govern = NULL;
-    if (govern) govern->users++;
-    *over = by_descriptor[fd] == &ended_secure;
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-    return govern;
-}
-
-static ssize_t write_plain(int fd, const struct msghdr *message, int flags)
-{
-    bool over;
-    struct vx_rpc_govern *govern = use_session(fd, &over);
-    if (over) errno = EPIPE; /* plain bytes must not follow those of TLS */
-    if (over) return -1;
-    if (!govern) return syscall(SYS_sendmsg, fd, message, flags);
-    ssize_t sent = vx_tls_write(govern->session, message);
-    int error = errno;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    govern->users--;
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-    errno = error;
-    return sent;
-}
-
-ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
-{
-    ssize_t sent = write_plain(fd, message, flags);
-    int error = errno;
-    if (sent <= 0) return sent;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
-    if (govern) {
-        struct vx_h2_meter before = govern->meter;
-        govern->governor->sent += (u64)sent;
-        vx_rpc_govern_walk_sent(govern, message, (size_t)sent);
-        account_held(govern, &before);
-        vx_rpc_govern_hidden_count(govern);
-        vx_rpc_govern_wake_if_may(govern);
-    }
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-    errno = error;
-    return sent;
-}
-
-void vx_rpc_govern_bye(int fd)
-{
-    bool over;
-    struct vx_rpc_govern *govern = use_session(fd, &over);
-    if (!govern) return;
-    vx_tls_bye(govern->session);
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    govern->users--;
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)

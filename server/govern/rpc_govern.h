@@ -113,6 +113,7 @@ struct vx_rpc_govern {
     struct vx_rpc_place place;
     struct vx_tls_session *session; /* NULL = it does not speak TLS */
     i32 users;     /* gRPC's threads inside a read, or a write through the session */
+    i32 writing;   /* gRPC's threads inside a write */
     bool notified; /* its wakeup is on the way: rpc_govern_notify.c */
     struct vx_rpc_govern *notified_next;
     enum vx_rpc_cut cut;

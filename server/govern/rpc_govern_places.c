@@ -24,10 +24,9 @@
 #define IDLE_CROWD_NS (VX_NS_PER_S / 10)
 #define IDLE_EQUAL_NS VX_NS_PER_S
 #define IDLE_LESS_NS  (5 * VX_NS_PER_S)
-/* An origin with more than this part of all places is a crowd, and takes none from smaller
- * ones. */
-#define CROWD_PART 16
-#define CROWD_MIN  4
+/* Where nobody has, an origin with fewer connections than this takes one of a crowd, whatever
+ * that is about: most of all places are nobody's. */
+#define OWN_FEW 4
 
 /* ------- counts ------- */
 
@@ -39,15 +38,22 @@ static void count_fresh(struct vx_rpc_govern *govern, bool fresh)
     govern->governor->fresh_of[govern->origin] += fresh ? 1 : -1;
 }
 
+static void count_open(const struct vx_rpc_govern *govern, i32 more)
+{
+    i32 *open = &govern->governor->open_of[govern->origin], before = *open;
+    *open += more;
+    govern->governor->origins_open += (*open > 0) - (before > 0);
+}
+
 void vx_rpc_govern_place_take(struct vx_rpc_govern *govern)
 {
-    govern->governor->open_of[govern->origin]++;
+    count_open(govern, 1);
     count_fresh(govern, true);
 }
 
 void vx_rpc_govern_place_leave(struct vx_rpc_govern *govern)
 {
-    govern->governor->open_of[govern->origin]--;
+    count_open(govern, -1);
     count_fresh(govern, false);
 }
 
@@ -104,36 +110,51 @@ void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
 /* The claim of a connection that asks nothing. */
 enum idle_claim {
     IDLE_EMPTY,  /* it has no call */
-    IDLE_LASTS,  /* its calls last as long as it likes */
+    IDLE_LASTS,  /* its calls last as long as it likes, or wait for its messages */
     IDLE_UNREAD, /* it has not read an answer */
     IDLE_WAITS   /* a call of it waits for us */
 };
 
+/* A call whose message is on its way waits for us, unless little of it comes. */
 static enum idle_claim idle_claim_of(const struct vx_rpc_govern *govern)
 {
-    i32 lasts = govern->shares[VX_RPC_SHARE_IDLE];
+    const bool comes = govern->meter.unfinished && !govern->slow;
+    i32 lasts = comes ? govern->shares[VX_RPC_SHARE_IDLE]
+                      : vx_rpc_govern_share_of(govern, VX_RPC_SHARE_IDLE);
     i32 ended = govern->shares[VX_RPC_SHARE_ENDED];
     if (govern->shares[VX_RPC_SHARE_ARRIVED] > lasts + ended) return IDLE_WAITS;
     return ended ? IDLE_UNREAD : lasts ? IDLE_LASTS : IDLE_EMPTY;
 }
 
-/* So many connections of one origin are no crowd. */
-static i32 crowd_least(const struct vx_rpc_governor *governor)
+/* An equal part of all places, when so many more origins have some.  An origin that has more is
+ * a crowd: however many addresses take all places, the largest of them is one for a newcomer
+ * from elsewhere. */
+static i32 part_of(const struct vx_rpc_governor *governor, i32 newcomers)
 {
-    i32 part = governor->connections_max / CROWD_PART;
-    return part > CROWD_MIN ? part : CROWD_MIN;
+    i32 origins = governor->origins_open + newcomers;
+    return governor->connections_max / (origins ? origins : 1);
 }
 
-/* How long a connection must have asked nothing to make way for a newcomer whose origin has
- * `own` connections; VX_NEVER = it does not. */
-static i64 idle_least_ns(const struct vx_rpc_govern *govern, i32 own)
+/* Connections of a newcomer's origin, and its part. */
+struct newcomer {
+    i32 own, part;
+};
+
+/* Whether a connection is of a crowd, for this newcomer. */
+static bool is_of_crowd(const struct vx_rpc_govern *govern,
+                        const struct newcomer *newcomer)
 {
-    const struct vx_rpc_governor *governor = govern->governor;
-    i32 count = governor->open_of[govern->origin];
-    i32 crowd = crowd_least(governor);
-    if (count > own + 1 && count > crowd) return IDLE_CROWD_NS;
-    if (count >= own) return IDLE_EQUAL_NS;
-    return own > crowd ? VX_NEVER : IDLE_LESS_NS;
+    i32 count = govern->governor->open_of[govern->origin];
+    return count > newcomer->own + 1 && count > newcomer->part;
+}
+
+/* How long a connection must have asked nothing to make way; VX_NEVER = it does not. */
+static i64 idle_least_ns(const struct vx_rpc_govern *govern,
+                         const struct newcomer *newcomer)
+{
+    if (is_of_crowd(govern, newcomer)) return IDLE_CROWD_NS;
+    if (govern->governor->open_of[govern->origin] >= newcomer->own) return IDLE_EQUAL_NS;
+    return newcomer->own > newcomer->part ? VX_NEVER : IDLE_LESS_NS;
 }
 
 /* Of the larger origin, then with the smaller claim, then without a request for longer. */
@@ -146,17 +167,39 @@ static bool goes_first(const struct vx_rpc_govern *a, const struct vx_rpc_govern
     return claims[0] != claims[1] ? claims[0] < claims[1] : a->asked_ns < b->asked_ns;
 }
 
-bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 now_ns)
+/* A connection of a crowd that makes way, whatever it is about, or NULL. */
+static struct vx_rpc_govern *pressed_for(const struct vx_rpc_governor *governor,
+                                         const struct newcomer *newcomer)
 {
     struct vx_rpc_govern *going = NULL;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    i32 own = governor->open_of[origin];
+    if (newcomer->own >= OWN_FEW) return NULL;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
+        if (!one->cut && is_of_crowd(one, newcomer) && (!going || goes_first(one, going)))
+            going = one;
+    return going;
+}
+
+/* A connection that makes way because it asks nothing, or NULL. */
+static struct vx_rpc_govern *idle_for(const struct vx_rpc_governor *governor,
+                                      const struct newcomer *newcomer, i64 now_ns)
+{
+    struct vx_rpc_govern *going = NULL;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
         if (one->cut || idle_claim_of(one) == IDLE_WAITS) continue;
-        if (now_ns - one->asked_ns < idle_least_ns(one, own)) continue;
+        if (now_ns - one->asked_ns < idle_least_ns(one, newcomer)) continue;
         if (going && !goes_first(one, going)) continue;
         if (!vx_rpc_govern_has_spoken(one)) going = one;
     }
+    return going;
+}
+
+bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 now_ns)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    i32 own = governor->open_of[origin];
+    const struct newcomer newcomer = {.own = own, .part = part_of(governor, own == 0)};
+    struct vx_rpc_govern *going = idle_for(governor, &newcomer, now_ns);
+    if (!going) going = pressed_for(governor, &newcomer);
     if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return going;
@@ -165,7 +208,7 @@ bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 n
 bool vx_rpc_governor_is_crowd(struct vx_rpc_governor *governor, u16 origin)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    bool crowd = governor->open_of[origin] > crowd_least(governor);
+    bool crowd = governor->open_of[origin] > part_of(governor, 1);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return crowd;
 }

@@ -1,6 +1,7 @@
 /* rpc_govern_private - what the files of rpc_govern share; no other file includes it.
  *
- *   rpc_govern.c       entries, reads, writes, the end
+ *   rpc_govern.c       entries, reads, the end
+ *   rpc_govern_write.c  writes
  *   rpc_govern_notify.c  wakes gRPC for bytes that only TLS has
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
  *   rpc_govern_hidden.c  calls that gRPC keeps and has not reported
@@ -78,6 +79,7 @@ struct vx_rpc_governor {
     i32 fresh;                     /* connections of which that is true */
     i32 fresh_of[VX_PEER_ORIGINS]; /* those of them of each origin */
     i32 open_of[VX_PEER_ORIGINS];  /* connections of each that are not closed */
+    i32 origins_open;              /* origins that have such connections */
     i32 streams_of[VX_PEER_ORIGINS]; /* open streams of each origin */
     i32 served_of[VX_PEER_ORIGINS];  /* those of them that were answered */
     i32 origins_served;              /* origins that have such streams */
@@ -88,6 +90,8 @@ extern pthread_mutex_t vx_rpc_govern_lock;
 /* rpc_govern.c */
 /* The connection of a descriptor; NULL when there is none, or it has ended. */
 struct vx_rpc_govern *vx_rpc_govern_at(int fd);
+/* Whether the connection that this descriptor had last has ended, and spoke TLS. */
+bool vx_rpc_govern_was_secure(int fd);
 /* NULL when the connection has ended. */
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place);
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);
@@ -95,6 +99,12 @@ void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);
 void vx_rpc_govern_bye(int fd);
 /* Ends its wait and makes gRPC read on. */
 void vx_rpc_govern_wake(struct vx_rpc_govern *govern);
+/* Accounts for changes in the bytes of unfinished messages since the meter was `before`. */
+void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
+                                const struct vx_h2_meter *before);
+/* Closes a connection that has sent more than we let it.  A client may use a larger window before
+ * we have counted it: while a write goes on, it is judged when that ends. */
+void vx_rpc_govern_judge_window(struct vx_rpc_govern *govern);
 
 /* rpc_govern_notify.c */
 VX_MUST_USE vx_status vx_rpc_govern_notify_open(void);
@@ -130,6 +140,9 @@ void vx_rpc_govern_wake_if_may(struct vx_rpc_govern *govern);
 bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern);
 
 /* rpc_govern_share.c */
+/* IDLE includes the awaited inferences whose message their client has not sent, but not
+ * those whose message already lies in gRPC. */
+i32 vx_rpc_govern_share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share share);
 /* It has ended: what it has is no longer part of what all have. */
 void vx_rpc_govern_share_end(struct vx_rpc_govern *govern);
 

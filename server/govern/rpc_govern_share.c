@@ -95,9 +95,7 @@ bool vx_rpc_govern_has_part(struct vx_rpc_place place, i32 streams_max)
     return has;
 }
 
-/* IDLE includes the awaited inferences whose message their client has not sent, but not
- * those whose message already lies in gRPC. */
-static i32 share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share share)
+i32 vx_rpc_govern_share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share share)
 {
     i32 has = govern->shares[share];
     i32 due = govern->meter.silent + govern->meter.unfinished;
@@ -136,7 +134,7 @@ i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    i32 has = govern ? share_of(govern, share) : 0;
+    i32 has = govern ? vx_rpc_govern_share_of(govern, share) : 0;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return has;
 }
@@ -234,7 +232,7 @@ u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share 
     *most = 0;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     for (const struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        i32 has = share_of(one, share);
+        i32 has = vx_rpc_govern_share_of(one, share);
         if (has <= *most) continue;
         *most = has;
         connection = one->place.connection;

@@ -21,6 +21,7 @@ static const char *const sentences[VX_RPC_CUTS_COUNT] = {
     [VX_RPC_CUT_STREAMS] = "more open streams than a client may have",
     [VX_RPC_CUT_UNFINISHED] = "unfinished messages of more than receive_bytes_max",
     [VX_RPC_CUT_UNREAD] = "it did not read the answers",
+    [VX_RPC_CUT_WINDOW] = "more bytes than HTTP/2's flow control had let it send",
 };
 
 void vx_rpc_cut_note(struct vx_rpc_cuts *cuts, const char *peer, u64 connection,

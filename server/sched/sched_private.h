@@ -95,7 +95,8 @@ struct vx_sched {
     u64 turn_last;       /* the latest turn that any job was given */
     i32 clients_waiting; /* entries with a waiting job */
     i32 origins_waiting; /* the same of origins */
-    i32 jobs_of[VX_SCHED_ORIGINS]; /* waiting ones of each origin */
+    i32 jobs_of[VX_SCHED_ORIGINS];    /* waiting ones of each origin */
+    i32 clients_of[VX_SCHED_ORIGINS]; /* its clients that have some */
     struct sched_client clients[SCHED_CLIENTS];
     struct sched_worker workers[VX_WORKERS_MAX];
     struct sched_instance instances[VX_INSTANCES_MAX];

@@ -99,7 +99,9 @@ void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
     i32 before = client->waiting;
     client->waiting += more;
     VX_ASSERT(client->waiting >= 0);
-    sched->clients_waiting += (client->waiting > 0) - (before > 0);
+    const i32 clients = (client->waiting > 0) - (before > 0);
+    sched->clients_waiting += clients;
+    sched->clients_of[job->origin] += clients;
     i32 *jobs = &sched->jobs_of[job->origin], jobs_before = *jobs;
     *jobs += more;
     sched->origins_waiting += (*jobs > 0) - (jobs_before > 0);
@@ -116,17 +118,25 @@ i32 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job)
     return sched->queue_max + (own < reserved ? reserved - own : 0);
 }
 
-/* Whether `own` jobs are an equal part, where so many share the queue. */
-static bool is_part(const struct vx_sched *sched, i32 own, i32 sharers)
+/* An equal part of `all` places, where so many share them. */
+static i32 part_of(i32 all, i32 sharers)
 {
-    return own && own >= sched->queue_max / sharers;
+    return sharers ? all / sharers : all;
 }
 
+static bool has_part(i32 own, i32 part)
+{
+    return own && own >= part;
+}
+
+/* Origins share the queue, and the clients of an origin share its part.  By clients alone,
+ * 1,000 connections of one address with a job each left a client elsewhere one place. */
 bool vx_sched_turn_has_part(const struct vx_sched *sched, const struct vx_job *job)
 {
     i32 crowded = sched->queue_max - sched->queue_max / QUEUE_FREE_PART;
     if (sched->queued < crowded) return false;
-    return is_part(sched, vx_sched_client_jobs(sched, job->client),
-                   sched->clients_waiting) ||
-           is_part(sched, sched->jobs_of[job->origin], sched->origins_waiting);
+    const i32 of_origin = part_of(sched->queue_max, sched->origins_waiting);
+    const i32 of_client = part_of(of_origin, sched->clients_of[job->origin]);
+    return has_part(sched->jobs_of[job->origin], of_origin) ||
+           has_part(vx_sched_client_jobs(sched, job->client), of_client);
 }

@@ -56,6 +56,8 @@ i32 rig_connect_from(u16 origin)
     rig_theirs[rig_count] = pair[1];
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, rig_count),
                         rig_place(rig_count), origin);
+    /* Nobody answers here, and so nobody lets the client send more. */
+    vx_rpc_governor_row(rig_governor, rig_count)->meter.window = INT64_MAX / 2;
     return rig_count++;
 }
 

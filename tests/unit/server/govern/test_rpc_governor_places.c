@@ -43,12 +43,13 @@ START_TEST(ended_calls_keep_no_place)
 }
 END_TEST
 
-/* First one without a call, then one whose calls last as long as it likes, then one that
- * has not read an answer; none with a call that waits for us, and none that has just asked. */
+/* First one without a call, then those whose calls last as long as they like or wait for their
+ * message, then one that has not read an answer; none with a call that waits for us, and none
+ * that has just asked. */
 START_TEST(calls_that_wait_for_their_client_keep_no_place)
 {
-    enum { BUSY, UNREAD, LASTING, IDLE, ASKS };
-    static const i32 order[] = {IDLE, LASTING, UNREAD};
+    enum { BUSY, UNREAD, LASTING, AWAITS, IDLE, ASKS };
+    static const i32 order[] = {IDLE, LASTING, AWAITS, UNREAD};
     rig_open(0);
     for (i32 i = BUSY; i <= ASKS; i++) {
         make(rig_connect(), CALLED);
@@ -57,6 +58,7 @@ START_TEST(calls_that_wait_for_their_client_keep_no_place)
     }
     vx_rpc_govern_share(rig_place(UNREAD), VX_RPC_SHARE_ENDED, 1);
     vx_rpc_govern_share(rig_place(LASTING), VX_RPC_SHARE_IDLE, 1);
+    vx_rpc_govern_share(rig_place(AWAITS), VX_RPC_SHARE_AWAITED, 1);
     /* However long the test takes. */
     vx_rpc_governor_row(rig_governor, ASKS)->asked_ns += VX_WAIT_SECONDS * VX_NS_PER_S;
     for (size_t i = 0; i < VX_COUNT(order); i++) {
@@ -71,17 +73,16 @@ START_TEST(calls_that_wait_for_their_client_keep_no_place)
 END_TEST
 
 /* A crowd has 900 of 1024 places and asks now and then.  A newcomer from elsewhere takes a place
- * of it after 100 ms without a request; one of its own after 1 s, or gets none; no small
- * origin loses one to it. */
+ * of it, however often it asks; one of its own after 1 s without a request, or gets none; no
+ * small origin loses one to it. */
 START_TEST(a_crowd_makes_way)
 {
     enum { CROWD, SMALL, NEW, CROWDED = 900 };
     static const struct {
-        i32 newcomer, idle_ms;
-        bool closes;
+        i32 newcomer, idle_ms, goes; /* -1: none */
     } cases[] = {
-        {NEW, 99, false},    {NEW, 101, true},    {SMALL, 101, true},
-        {CROWD, 999, false}, {CROWD, 1001, true},
+        /* 5 waits for us: it goes only where nobody has asked nothing for long. */
+        {NEW, 1, 5}, {NEW, 101, 7}, {SMALL, 101, 7}, {CROWD, 999, -1}, {CROWD, 1001, 7},
     };
     i64 now_ns = vx_clock_ns();
     rig_open(0);
@@ -94,12 +95,59 @@ START_TEST(a_crowd_makes_way)
     rig_call(5, 5);
     vx_rpc_governor_row(rig_governor, 7)->asked_ns -= VX_NS_PER_MS / 4;
     ck_assert(vx_rpc_governor_crowded(rig_governor, (u16)cases[_i].newcomer, now_ns) ==
-              cases[_i].closes);
+              (cases[_i].goes >= 0));
     ck_assert(vx_rpc_governor_is_crowd(rig_governor, (u16)cases[_i].newcomer) ==
               (cases[_i].newcomer == CROWD));
-    for (i32 i = 0; i <= CROWDED; i++) /* 5 waits for us */
-        ck_assert_msg(rig_is_closed(i) == (cases[_i].closes && i == 7),
-                      "case %d, connection %d", _i, i);
+    for (i32 i = 0; i <= CROWDED; i++)
+        ck_assert_msg(rig_is_closed(i) == (cases[_i].goes == i), "case %d, connection %d",
+                      _i, i);
+    rig_close();
+}
+END_TEST
+
+/* Of two crowds the larger one asks all the time: one of the smaller goes that has asked nothing
+ * for 100 ms. */
+START_TEST(the_crowd_that_asks_less_makes_way)
+{
+    enum { BUSY, CALM, NEW, ALTERNATE = 900, ALL = 950 };
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    for (i32 i = 0; i < ALL; i++) {
+        const bool calm = i < ALTERNATE && i % 2;
+        make(rig_connect_from(calm ? CALM : BUSY), CALLED);
+        vx_rpc_governor_row(rig_governor, i)->asked_ns =
+            now_ns - (calm ? 101 : 99) * VX_NS_PER_MS;
+    }
+    vx_rpc_governor_row(rig_governor, 3)->asked_ns -= VX_NS_PER_MS;
+    ck_assert(vx_rpc_governor_crowded(rig_governor, NEW, now_ns));
+    for (i32 i = 0; i < ALL; i++)
+        ck_assert_msg(rig_is_closed(i) == (i == 3), "connection %d", i);
+    rig_close();
+}
+END_TEST
+
+/* 16 origins share all places alike, and ask all the time.  A newcomer from elsewhere gets a
+ * place of them, and so do its next connections, up to four; they get none of each other's. */
+START_TEST(equal_origins_make_way_for_another)
+{
+    enum { ORIGINS = 16, NEW = ORIGINS, FULL = RIG_CONNECTIONS_MAX - 8 };
+    i64 now_ns = vx_clock_ns();
+    i32 closed = 0;
+    rig_open(0);
+    for (i32 i = 0; i < FULL; i++) {
+        make(rig_connect_from((u16)(i % ORIGINS)), CALLED);
+        vx_rpc_governor_row(rig_governor, i)->asked_ns = now_ns;
+    }
+    ck_assert(!vx_rpc_governor_crowded(rig_governor, 3, now_ns));
+    ck_assert(vx_rpc_governor_is_crowd(rig_governor, 3));
+    ck_assert(!vx_rpc_governor_is_crowd(rig_governor, NEW));
+    for (i32 i = 0; i < 4; i++) {
+        ck_assert(vx_rpc_governor_crowded(rig_governor, NEW, now_ns));
+        rig_connect_from(NEW);
+    }
+    ck_assert(!vx_rpc_governor_crowded(rig_governor, NEW, now_ns));
+    for (i32 i = 0; i < FULL; i++) closed += rig_is_closed(i);
+    ck_assert_int_eq(closed, 4);
     rig_close();
 }
 END_TEST
@@ -199,6 +247,8 @@ int main(void)
     tcase_add_test(tests, ended_calls_keep_no_place);
     tcase_add_test(tests, calls_that_wait_for_their_client_keep_no_place);
     tcase_add_loop_test(tests, a_crowd_makes_way, 0, 5);
+    tcase_add_test(tests, the_crowd_that_asks_less_makes_way);
+    tcase_add_test(tests, equal_origins_make_way_for_another);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 8);
     tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
     tcase_add_test(tests, of_fresh_connections_the_closed_count_no_more);

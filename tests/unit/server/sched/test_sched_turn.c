@@ -273,7 +273,8 @@ START_TEST(a_crowd_of_one_address_has_its_part)
         if (!is_taken(sched, &queue[0][taken])) break;
     }
     ck_assert_int_eq(taken, RIG_QUEUE_MAX);
-    ck_assert_int_eq(fill(sched, 2, queue[1], 1), 1);
+    /* Elsewhere a client need not wait for its answers. */
+    ck_assert_int_eq(fill(sched, 2, queue[1], 5), 5);
     ck_assert_int_eq(fill(sched, 3, queue[2], 1), 1);
     /* Where others wait, too, it has a third of the queue once that is crowded. */
     for (i32 i = 0; i < 100; i++) ck_assert(vx_sched_cancel(sched, &queue[0][i]));

@@ -1,0 +1,148 @@
+/* Who sends more than HTTP/2's flow control lets it, on connections that nothing else reads.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/rpc/rpc_private.h"
+#include "tests/unit/server/govern/governor_rig.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/* WINDOW_UPDATE of a stream, 0 = the connection, by 70,000; the reserved bit is set. */
+#define UPDATE(id_)                                                                      \
+    {                                                                                    \
+        0, 0, 4, 8, 0, 0, 0, 0, (id_), 0x80, 1, 0x11, 0x70                               \
+    }
+#define UPDATE_BYTES 70000
+
+static i64 *window_of(i32 i)
+{
+    return &vx_rpc_governor_row(rig_governor, i)->meter.window;
+}
+
+/* Writes to the client, as gRPC does, in pieces. */
+static void rig_write(i32 i, const u8 *bytes, size_t count, size_t piece)
+{
+    for (size_t at = 0; at < count; at += piece) {
+        size_t left = count - at;
+        struct iovec part = {(void *)(uintptr_t)(bytes + at), left < piece ? left : piece};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+        ck_assert_int_eq(vx_rpc_govern_write(rig_ours[i], &message, 0),
+                         (ssize_t)part.iov_len);
+    }
+}
+
+/* A connection whose window has `left` bytes, after the beginning of a message. */
+static i32 half(i64 left)
+{
+    const size_t bytes = 1000;
+    i32 one = rig_connect();
+    *window_of(one) = (i64)bytes + VX_H2_PREFIX_BYTES + left;
+    rig_greet(one);
+    rig_call(one, 1);
+    ck_assert(raw_message(rig_theirs[one], 1, 500000, bytes + VX_H2_PREFIX_BYTES));
+    rig_read_all(one);
+    ck_assert_int_eq(*window_of(one), left);
+    return one;
+}
+
+START_TEST(a_new_connection_has_the_first_window)
+{
+    struct vx_h2_meter meter;
+    struct vx_h2_stream streams[1];
+    vx_h2_meter_init(&meter, streams, 1, 1 << 20);
+    ck_assert_int_eq(meter.window, 65535);
+}
+END_TEST
+
+/* The last byte of the window is the client's, the next one is not. */
+START_TEST(more_than_the_window_ends_a_connection)
+{
+    rig_open(0);
+    i32 within = half(5000), beyond = half(4999);
+    ck_assert(raw_rest(rig_theirs[within], 1, 5000));
+    ck_assert(raw_rest(rig_theirs[beyond], 1, 5000));
+    rig_read_all(within);
+    rig_read_all(beyond);
+    ck_assert(!rig_is_closed(within));
+    ck_assert_int_eq(*window_of(beyond), -1);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, beyond)->cut, VX_RPC_CUT_WINDOW);
+    rig_close();
+}
+END_TEST
+
+/* DATA of a stream that is over, or never was, is of the connection's window, too. */
+START_TEST(data_of_no_stream_counts)
+{
+    rig_open(0);
+    i32 one = half(100);
+    ck_assert(raw_rest(rig_theirs[one], 7, 60));
+    rig_read_all(one);
+    ck_assert(!rig_is_closed(one));
+    ck_assert(raw_rest(rig_theirs[one], 9, 60));
+    rig_read_all(one);
+    ck_assert(rig_is_closed(one));
+    rig_close();
+}
+END_TEST
+
+/* An update of the connection counts however it is cut; one of a stream does not. */
+START_TEST(updates_that_we_send_count)
+{
+    static const u8 connection[] = UPDATE(0), stream[] = UPDATE(1);
+    const size_t piece = (size_t)_i + 1;
+    rig_open(0);
+    i32 one = half(0), other = half(0);
+    rig_write(one, connection, sizeof connection, piece);
+    rig_write(other, stream, sizeof stream, piece);
+    ck_assert_int_eq(*window_of(one), UPDATE_BYTES);
+    ck_assert_int_eq(*window_of(other), 0);
+    ck_assert(raw_rest(rig_theirs[one], 1, 60000));
+    ck_assert(raw_rest(rig_theirs[other], 1, 1));
+    rig_read_all(one);
+    rig_read_all(other);
+    ck_assert(!rig_is_closed(one));
+    ck_assert(rig_is_closed(other));
+    rig_close();
+}
+END_TEST
+
+/* While a write goes on, its update may have come before we count it. */
+START_TEST(a_write_that_goes_on_is_waited_for)
+{
+    static const u8 connection[] = UPDATE(0), nothing[VX_H2_HEAD_BYTES] = {0};
+    rig_open(0);
+    for (i32 updates = 0; updates < 2; updates++) {
+        i32 one = half(10);
+        struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+        row->writing++; /* another thread */
+        ck_assert(raw_rest(rig_theirs[one], 1, 20));
+        rig_read_all(one);
+        ck_assert(!rig_is_closed(one));
+        if (updates) rig_write(one, connection, sizeof connection, sizeof connection);
+        row->writing--;
+        ck_assert(!rig_is_closed(one));
+        rig_write(one, nothing, sizeof nothing, sizeof nothing);
+        ck_assert(rig_is_closed(one) == !updates);
+    }
+    rig_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_governor_window");
+    TCase *tests = tcase_create("rpc_governor_window");
+    tcase_add_test(tests, a_new_connection_has_the_first_window);
+    tcase_add_test(tests, more_than_the_window_ends_a_connection);
+    tcase_add_test(tests, data_of_no_stream_counts);
+    tcase_add_loop_test(tests, updates_that_we_send_count, 0, 13);
+    tcase_add_test(tests, a_write_that_goes_on_is_waited_for);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
