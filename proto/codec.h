@@ -47,6 +47,8 @@ struct vx_slots {
     u8 *(*memory)(void *context, const struct vx_place *slot);
     void *context;
     u64 bytes; /* of the whole arena; 0 = it has no end */
+    /* How often take found no room for what an empty arena could have held; NULL = never. */
+    u64 (*lacked)(void *context);
 };
 
 /* The least that a slot of so many bytes takes of the arena: a power of two. */

@@ -216,6 +216,7 @@ void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
     struct vx_rpc_governor *governor = govern->governor;
     const struct vx_h2_meter *meter = &govern->meter;
     governor->held += meter->held - before->held;
+    vx_rpc_govern_held_add(govern, meter->held - before->held);
     governor->holders += (meter->held > 0) - (before->held > 0);
     if (before->held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
     if (meter->held < before->held) ring(governor);
@@ -418,6 +419,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->unseen -= govern->unseen;
     governor->leaving -= govern->leaving_ns > 0;
     governor->holders -= govern->meter.held > 0;
+    vx_rpc_govern_held_add(govern, -govern->meter.held);
     vx_rpc_govern_share_end(govern);
     /* Count again, and with them what gRPC and TLS keep of a connection: it is free now. */
     governor->bytes += govern->meter.bytes + VX_RPC_CONNECTION_BYTES;

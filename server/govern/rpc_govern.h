@@ -227,8 +227,13 @@ i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share);
 bool vx_rpc_govern_is_behind(struct vx_rpc_place place);
 /* Bytes that are here of its messages that are not whole. */
 i64 vx_rpc_govern_came(struct vx_rpc_place place);
-/* The number of connections that have calls in flight. */
-i32 vx_rpc_governor_active(struct vx_rpc_governor *governor);
+/* Who has calls in flight, as one connection sees it; zeros when that has ended. */
+struct vx_rpc_calls {
+    i32 own, of_origin;           /* calls: its own, and those of its origin */
+    i32 active, active_of_origin; /* connections that have some */
+    i32 origins;                  /* origins that have some */
+};
+struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place);
 /* The number of those that have streams. */
 i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor);
 /* How many streams are open of all connections of its origin; 0 when it has ended. */
@@ -247,8 +252,10 @@ void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes);
 bool vx_rpc_govern_answer_take(struct vx_rpc_place place, u64 bytes);
 void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes);
 /* Whether little of the arena is left and the connection has more than its part, which it
- * took when there were fewer connections. */
-bool vx_rpc_govern_hoards(struct vx_rpc_place place);
+ * took when there were fewer connections.  lacks: somebody found no room for a tensor; then also
+ * one whose origin has more than a 64th: few tensors in the wrong places leave no room for a
+ * large one. */
+bool vx_rpc_govern_hoards(struct vx_rpc_place place, bool lacks);
 /* The connection that has most of a share, and how much; 0 = no connection has any. */
 u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
                             i32 *most);

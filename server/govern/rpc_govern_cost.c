@@ -161,9 +161,27 @@ i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)
     return vx_rpc_govern_room_owner(governor) + more - held;
 }
 
+void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more)
+{
+    i64 *held = &govern->governor->held_of[govern->origin], before = *held;
+    *held += more;
+    govern->governor->origins_holding += (*held > 0) - (before > 0);
+}
+
+bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    const i64 held = governor->held_of[govern->origin];
+    const i32 others = governor->origins_holding - (held > 0);
+    return others && held > room_of(governor) / (others + 1);
+}
+
+/* Connections of an origin that has more than its part have no small part: a byte of a message
+ * on each of 1,000 connections of one address was all room. */
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
+    if (vx_rpc_govern_is_over(govern)) return 0;
     i64 part = governor->receive_bytes_max / ROOM_PART / (governor->holders + 1);
     return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
 }

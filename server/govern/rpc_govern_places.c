@@ -24,9 +24,10 @@
 #define IDLE_CROWD_NS (VX_NS_PER_S / 10)
 #define IDLE_EQUAL_NS VX_NS_PER_S
 #define IDLE_LESS_NS  (5 * VX_NS_PER_S)
-/* Where nobody has, an origin with fewer connections than this takes one of a crowd, whatever
- * that is about: most of all places are nobody's. */
-#define OWN_FEW 4
+/* Where nobody of a crowd has, an origin with so few connections, or this part of its part, takes
+ * one of a crowd whatever that is about: most of all places are nobody's. */
+#define OWN_FEW      4
+#define OWN_FEW_PART 4
 
 /* ------- counts ------- */
 
@@ -126,13 +127,18 @@ static enum idle_claim idle_claim_of(const struct vx_rpc_govern *govern)
     return ended ? IDLE_UNREAD : lasts ? IDLE_LASTS : IDLE_EMPTY;
 }
 
+/* So many connections of one origin are no crowd, however many origins there are: who has 400
+ * addresses takes no place of a client with five connections. */
+#define PART_MIN 16
+
 /* An equal part of all places, when so many more origins have some.  An origin that has more is
- * a crowd: however many addresses take all places, the largest of them is one for a newcomer
- * from elsewhere. */
+ * a crowd: of 64 addresses that take all places the largest is one for a newcomer from
+ * elsewhere. */
 static i32 part_of(const struct vx_rpc_governor *governor, i32 newcomers)
 {
     i32 origins = governor->origins_open + newcomers;
-    return governor->connections_max / (origins ? origins : 1);
+    i32 part = governor->connections_max / (origins ? origins : 1);
+    return part > PART_MIN ? part : PART_MIN;
 }
 
 /* Connections of a newcomer's origin, and its part. */
@@ -172,20 +178,23 @@ static struct vx_rpc_govern *pressed_for(const struct vx_rpc_governor *governor,
                                          const struct newcomer *newcomer)
 {
     struct vx_rpc_govern *going = NULL;
-    if (newcomer->own >= OWN_FEW) return NULL;
+    i32 few = newcomer->part / OWN_FEW_PART;
+    if (newcomer->own >= (few > OWN_FEW ? few : OWN_FEW)) return NULL;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
         if (!one->cut && is_of_crowd(one, newcomer) && (!going || goes_first(one, going)))
             going = one;
     return going;
 }
 
-/* A connection that makes way because it asks nothing, or NULL. */
+/* A connection that makes way because it asks nothing, or NULL: of a crowd, or of others. */
 static struct vx_rpc_govern *idle_for(const struct vx_rpc_governor *governor,
-                                      const struct newcomer *newcomer, i64 now_ns)
+                                      const struct newcomer *newcomer, bool crowd,
+                                      i64 now_ns)
 {
     struct vx_rpc_govern *going = NULL;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
         if (one->cut || idle_claim_of(one) == IDLE_WAITS) continue;
+        if (is_of_crowd(one, newcomer) != crowd) continue;
         if (now_ns - one->asked_ns < idle_least_ns(one, newcomer)) continue;
         if (going && !goes_first(one, going)) continue;
         if (!vx_rpc_govern_has_spoken(one)) going = one;
@@ -198,8 +207,9 @@ bool vx_rpc_governor_crowded(struct vx_rpc_governor *governor, u16 origin, i64 n
     pthread_mutex_lock(&vx_rpc_govern_lock);
     i32 own = governor->open_of[origin];
     const struct newcomer newcomer = {.own = own, .part = part_of(governor, own == 0)};
-    struct vx_rpc_govern *going = idle_for(governor, &newcomer, now_ns);
+    struct vx_rpc_govern *going = idle_for(governor, &newcomer, true, now_ns);
     if (!going) going = pressed_for(governor, &newcomer);
+    if (!going) going = idle_for(governor, &newcomer, false, now_ns);
     if (going) vx_rpc_govern_close(going, VX_RPC_CUT_IDLE);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return going;

@@ -68,7 +68,9 @@ struct vx_rpc_governor {
     i32 active;           /* connections with calls in flight */
     i32 streaming;        /* connections with streams */
     i32 holders;          /* connections that hold bytes of unfinished messages */
+    i32 origins_holding;  /* origins that do */
     i32 takers;           /* connections that have bytes of the arena */
+    i32 origins_taking;   /* origins that have some */
     u64 tensors, arena_bytes;
     bool scarce;                   /* vx_rpc_governor_scarce */
     i64 spared_ns;                 /* when connections were last closed because of that */
@@ -83,6 +85,12 @@ struct vx_rpc_governor {
     i32 streams_of[VX_PEER_ORIGINS]; /* open streams of each origin */
     i32 served_of[VX_PEER_ORIGINS];  /* those of them that were answered */
     i32 origins_served;              /* origins that have such streams */
+    i64 held_of[VX_PEER_ORIGINS];    /* the part of `held` of each, without `going` */
+    u64 tensors_of[VX_PEER_ORIGINS]; /* bytes of the arena that each origin has */
+    i32 takers_of[VX_PEER_ORIGINS];  /* its connections that have some */
+    i32 calls_of[VX_PEER_ORIGINS];   /* calls in flight of each origin */
+    i32 active_of[VX_PEER_ORIGINS];  /* its connections that have some */
+    i32 origins_active;              /* origins that have some */
 };
 
 extern pthread_mutex_t vx_rpc_govern_lock;
@@ -132,6 +140,10 @@ i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern);
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How much more the room may hold with the message beyond it. */
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor);
+/* Whether its origin holds more than its part, beside others that hold some. */
+bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern);
+/* Its connection holds so many more bytes. */
+void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more);
 /* How many bytes to read at most, when it need not wait. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
 /* Something that it waited for may have come. */

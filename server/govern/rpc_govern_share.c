@@ -21,6 +21,18 @@ static void served_add(const struct vx_rpc_govern *govern, i32 more)
     governor->origins_served += (*served > 0) - (before > 0);
 }
 
+/* The connection has so many more calls in flight. */
+static void calls_add(const struct vx_rpc_govern *govern, i32 before, i32 more)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    i32 *calls = &governor->calls_of[govern->origin], calls_before = *calls;
+    const i32 active = (before + more > 0) - (before > 0);
+    *calls += more;
+    governor->active += active;
+    governor->active_of[govern->origin] += active;
+    governor->origins_active += (*calls > 0) - (calls_before > 0);
+}
+
 void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32 more)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
@@ -29,8 +41,7 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
         i32 before = govern->shares[share];
         govern->shares[share] += more;
         VX_ASSERT(govern->shares[share] >= 0);
-        if (share == VX_RPC_SHARE_CALLS)
-            govern->governor->active += (before + more > 0) - (before > 0);
+        if (share == VX_RPC_SHARE_CALLS) calls_add(govern, before, more);
         if (share == VX_RPC_SHARE_STREAMS) {
             govern->governor->streaming += (before + more > 0) - (before > 0);
             govern->governor->streams_of[govern->origin] += more;
@@ -45,26 +56,50 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
+/* The connection has so many more bytes of the arena. */
+static void tensors_add(struct vx_rpc_govern *govern, i64 more)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    u64 *of_origin = &governor->tensors_of[govern->origin], before = *of_origin;
+    const i32 had = govern->tensors > 0;
+    VX_ASSERT(more >= 0 || govern->tensors >= (u64)-more);
+    govern->tensors += (u64)more;
+    governor->tensors += (u64)more;
+    *of_origin += (u64)more;
+    const i32 takers = (govern->tensors > 0) - had;
+    governor->takers += takers;
+    governor->takers_of[govern->origin] += takers;
+    governor->origins_taking += (*of_origin > 0) - (before > 0);
+}
+
 void vx_rpc_govern_share_end(struct vx_rpc_govern *govern)
 {
     struct vx_rpc_governor *governor = govern->governor;
     const i32 *shares = govern->shares;
     governor->calls_open -= shares[VX_RPC_SHARE_ARRIVED];
-    governor->active -= shares[VX_RPC_SHARE_CALLS] > 0;
+    calls_add(govern, shares[VX_RPC_SHARE_CALLS], -shares[VX_RPC_SHARE_CALLS]);
     governor->streaming -= shares[VX_RPC_SHARE_STREAMS] > 0;
     governor->streams_of[govern->origin] -= shares[VX_RPC_SHARE_STREAMS];
     served_add(govern, -shares[VX_RPC_SHARE_SERVED]);
-    governor->takers -= govern->tensors > 0;
-    governor->tensors -= govern->tensors;
+    tensors_add(govern, -(i64)govern->tensors);
     governor->answers -= govern->answers;
 }
 
-i32 vx_rpc_governor_active(struct vx_rpc_governor *governor)
+struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place)
 {
+    struct vx_rpc_calls calls = {0};
     pthread_mutex_lock(&vx_rpc_govern_lock);
-    i32 active = governor->active;
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
+    if (governor)
+        calls =
+            (struct vx_rpc_calls){.own = govern->shares[VX_RPC_SHARE_CALLS],
+                                  .of_origin = governor->calls_of[govern->origin],
+                                  .active = governor->active,
+                                  .active_of_origin = governor->active_of[govern->origin],
+                                  .origins = governor->origins_active};
     pthread_mutex_unlock(&vx_rpc_govern_lock);
-    return active;
+    return calls;
 }
 
 i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor)
@@ -139,11 +174,35 @@ i32 vx_rpc_govern_has(struct vx_rpc_place place, enum vx_rpc_share share)
     return has;
 }
 
-/* An equal part of three quarters of the arena for each connection that has some, so that
- * a newcomer finds room. */
-static u64 arena_part(const struct vx_rpc_governor *governor, u64 takers)
+/* An equal part of three quarters of the arena for each origin that has some, so that a newcomer
+ * finds room; and of that for each of its connections that has some.  By connections alone 400 of
+ * one address with 512 KB each refused every request of 1 MB of others. */
+struct arena_part {
+    u64 of_origin, of_connection;
+};
+
+/* `takes`: the connection is one of those from now on. */
+static struct arena_part arena_part(const struct vx_rpc_govern *govern, bool takes)
 {
-    return governor->arena_bytes / 4 * 3 / takers;
+    const struct vx_rpc_governor *governor = govern->governor;
+    const u64 origin_new = takes && !governor->tensors_of[govern->origin];
+    const u64 connection_new = takes && !govern->tensors;
+    struct arena_part part;
+    part.of_origin =
+        governor->arena_bytes / 4 * 3 / ((u64)governor->origins_taking + origin_new);
+    part.of_connection =
+        part.of_origin / ((u64)governor->takers_of[govern->origin] + connection_new);
+    return part;
+}
+
+/* Whether so many more bytes are within the parts.  Alone an origin has all. */
+static bool has_part(const struct vx_rpc_govern *govern, u64 bytes)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    const u64 of_origin = governor->tensors_of[govern->origin];
+    const struct arena_part part = arena_part(govern, true);
+    return (of_origin == governor->tensors || of_origin + bytes <= part.of_origin) &&
+           govern->tensors + bytes <= part.of_connection;
 }
 
 /* There is no limit while half of the arena is free, and none for a connection's only call
@@ -159,18 +218,16 @@ bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
         u64 quarters = govern->shares[VX_RPC_SHARE_CALLS] > 1 ? 2 : 3;
         bool crowded = takers > 1 &&
                        governor->tensors + bytes > governor->arena_bytes / 4 * quarters;
-        may = !crowded || govern->tensors + bytes <= arena_part(governor, takers);
+        may = !crowded || has_part(govern, bytes);
     }
-    if (govern && may && bytes) {
-        governor->takers += !govern->tensors;
-        govern->tensors += bytes;
-        governor->tensors += bytes;
-    }
+    if (govern && may) tensors_add(govern, (i64)bytes);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return may;
 }
 
-bool vx_rpc_govern_hoards(struct vx_rpc_place place)
+#define ARENA_LITTLE_PART 64
+
+bool vx_rpc_govern_hoards(struct vx_rpc_place place, bool lacks)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
@@ -178,7 +235,9 @@ bool vx_rpc_govern_hoards(struct vx_rpc_place place)
     bool hoards = governor && governor->arena_bytes && govern->tensors &&
                   governor->takers > 1 &&
                   governor->tensors > governor->arena_bytes / 4 * 3 &&
-                  govern->tensors > arena_part(governor, (u64)governor->takers);
+                  govern->tensors > arena_part(govern, false).of_connection;
+    const u64 little = governor ? governor->arena_bytes / ARENA_LITTLE_PART : 0;
+    if (lacks && little && governor->tensors_of[govern->origin] > little) hoards = true;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return hoards;
 }
@@ -187,12 +246,7 @@ void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    if (govern && bytes) {
-        VX_ASSERT(govern->tensors >= bytes);
-        govern->tensors -= bytes;
-        govern->governor->tensors -= bytes;
-        govern->governor->takers -= !govern->tensors;
-    }
+    if (govern) tensors_add(govern, -(i64)bytes);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ struct vx_shared {
     u8 *memory;
     struct vx_buddy *buddy; /* NULL in a worker */
     pthread_mutex_t lock;   /* around buddy */
+    _Atomic u64 lacked;
     struct vx_slots slots;
 };
 
@@ -34,6 +36,8 @@ static bool shared_take(void *context, size_t bytes, struct vx_place *slot)
     u64 offset;
     pthread_mutex_lock(&shared->lock);
     bool taken = vx_buddy_take(shared->buddy, bytes, &offset);
+    if (!taken && vx_buddy_could(shared->buddy, bytes))
+        atomic_fetch_add_explicit(&shared->lacked, 1, memory_order_relaxed);
     pthread_mutex_unlock(&shared->lock);
     *slot = taken ? (struct vx_place){offset, bytes, VX_PLACE_ARENA, 0, 0}
                   : (struct vx_place){0};
@@ -55,6 +59,12 @@ static u8 *shared_memory(void *context, const struct vx_place *slot)
     u8 *view = vx_shared_view(context, slot->offset, slot->bytes);
     VX_ASSERT(view);
     return view;
+}
+
+static u64 shared_lacked(void *context)
+{
+    const struct vx_shared *shared = context;
+    return atomic_load_explicit(&shared->lacked, memory_order_relaxed);
 }
 
 static vx_status shared_map_file(struct vx_shared *shared, struct vx_why *why)
@@ -90,7 +100,12 @@ vx_status vx_shared_open(u64 bytes, struct vx_why *why, struct vx_shared **share
         goto fail;
     }
     VX_TRY_OR(st, fail, shared_map_file(s, why));
-    s->slots = (struct vx_slots){shared_take, shared_give, shared_memory, s, s->bytes};
+    s->slots = (struct vx_slots){.take = shared_take,
+                                 .give = shared_give,
+                                 .memory = shared_memory,
+                                 .context = s,
+                                 .bytes = s->bytes,
+                                 .lacked = shared_lacked};
     return VX_OK;
 fail:
     vx_shared_close(shared);

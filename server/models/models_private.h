@@ -70,6 +70,8 @@ struct vx_models {
     i32 wishes_count;
     char wishes[VX_INSTANCES_MAX][VX_NAME_BYTES];
     bool wish_named[VX_INSTANCES_MAX]; /* load_model names it: it is missed when absent */
+    bool wish_new[VX_INSTANCES_MAX];   /* asked for, and no listing has had it yet */
+    i64 wish_ns[VX_INSTANCES_MAX];     /* when it was last asked for */
     struct vx_models_waiter waiters[VX_MODELS_WAITERS_MAX];
     struct vx_repository_listing listing;
 };

@@ -20,9 +20,13 @@ static i32 wish_find(const struct vx_models *models, const char *name)
 /* False when as many models are wanted as can be loaded. */
 static bool wish_add(struct vx_models *models, const char *name)
 {
-    if (wish_find(models, name) >= 0) return true;
-    if (models->wishes_count == VX_INSTANCES_MAX) return false;
-    models->wish_named[models->wishes_count] = false;
+    const i32 known = wish_find(models, name);
+    if (known < 0 && models->wishes_count == VX_INSTANCES_MAX) return false;
+    const i32 at = known < 0 ? models->wishes_count : known;
+    models->wish_new[at] = true;
+    models->wish_ns[at] = vx_clock_ns();
+    if (known >= 0) return true;
+    models->wish_named[at] = false;
     char *wish = models->wishes[models->wishes_count++];
     size_t length = strlen(name);
     VX_ASSERT(length < VX_NAME_BYTES);
@@ -37,18 +41,13 @@ static void wish_remove(struct vx_models *models, const char *name)
     i32 last = --models->wishes_count;
     if (at != last) memcpy(models->wishes[at], models->wishes[last], VX_NAME_BYTES);
     models->wish_named[at] = models->wish_named[last];
+    models->wish_new[at] = models->wish_new[last];
+    models->wish_ns[at] = models->wish_ns[last];
 }
 
 static bool listing_has(const struct vx_models *models, const char *name)
 {
     return vx_repository_find(&models->listing, name, 0) != NULL;
-}
-
-/* A failed load of a client does not take back what load_model names. */
-static bool wish_is_named(const struct vx_models *models, const char *name)
-{
-    i32 at = wish_find(models, name);
-    return at >= 0 && models->wish_named[at];
 }
 
 bool vx_models_wants(const struct vx_models *models, const char *name)
@@ -374,6 +373,20 @@ static vx_status waiter_not_there(const struct vx_repository_listing *listing,
                          : "it cannot be read");
 }
 
+/* Takes back what was asked for and is not there, also where who asked has left: 512 wishes of
+ * calls that had been cancelled were all that there may be.  What load_model names stays, and a
+ * model that has gone since it was asked for. */
+static void wishes_review(struct vx_models *models)
+{
+    for (i32 i = models->wishes_count - 1; i >= 0; i--) {
+        if (!models->wish_new[i] || models->wish_ns[i] > models->listing.begun_ns)
+            continue;
+        const bool there = listing_has(models, models->wishes[i]);
+        models->wish_new[i] = false;
+        if (!there && !models->wish_named[i]) wish_remove(models, models->wishes[i]);
+    }
+}
+
 void vx_models_wanted_after(struct vx_models *models, bool readable)
 {
     for (i32 i = 0; i < VX_MODELS_WAITERS_MAX; i++) {
@@ -385,10 +398,9 @@ void vx_models_wanted_after(struct vx_models *models, bool readable)
         struct vx_why why = {""};
         vx_status status =
             waiter_not_there(&models->listing, waiter->name, readable, &why);
-        if (readable && !wish_is_named(models, waiter->name))
-            wish_remove(models, waiter->name);
         waiter_end(models, waiter, status, &why);
     }
+    if (readable) wishes_review(models);
 }
 
 /* ------- step ------- */

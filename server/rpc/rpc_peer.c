@@ -81,6 +81,13 @@ static u16 origin_of_address(const struct sockaddr_storage *at)
     return origin_of(IN6_IS_ADDR_V4MAPPED(in6) ? host : network);
 }
 
+/* A process of another pid namespace has no number here, and says 0: then its user is all that is
+ * known, and the upper half keeps users from being processes. */
+static u16 origin_of_process(const struct ucred *who)
+{
+    return origin_of(who->pid > 0 ? (u64)who->pid : (u64)1 << 63 | who->uid);
+}
+
 struct vx_peer vx_rpc_peer_of(int fd, bool is_unix)
 {
     struct vx_peer peer = {.kind = VX_PEER_REMOTE};
@@ -91,7 +98,7 @@ struct vx_peer vx_rpc_peer_of(int fd, bool is_unix)
         return (struct vx_peer){.kind = VX_PEER_UNIX,
                                 .uid = who.uid,
                                 .gid = who.gid,
-                                .origin = origin_of((u64)who.pid)};
+                                .origin = origin_of_process(&who)};
     }
     struct sockaddr_storage here, there;
     socklen_t here_bytes = sizeof here, there_bytes = sizeof there;

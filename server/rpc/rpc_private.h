@@ -182,6 +182,8 @@ struct vx_rpc {
     size_t spans_max;
     struct vx_rpc_tag shutdown;
     bool started, stopped; /* loop only */
+    u64 lacked;            /* loop only: of the slots, at the last look */
+    i64 lacked_ns;         /* loop only: when that had grown; 0 = never */
     atomic_bool refusing;
     atomic_bool closing; /* nothing goes into the mailboxes any more */
     atomic_int handing;  /* threads between vx_rpc_hand_begin and vx_rpc_hand_end */

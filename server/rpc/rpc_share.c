@@ -22,6 +22,20 @@
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
 #define CALLS_FEW_PART 128
 
+/* ------- parts ------- */
+
+/* An equal part for each origin that has calls in flight, and for one more. */
+static i32 origin_part(const struct vx_rpc *rpc, const struct vx_rpc_calls *calls)
+{
+    return rpc->options.calls_max / (calls->origins + 1);
+}
+
+/* Whether its origin has that already. */
+static bool is_crowd(const struct vx_rpc *rpc, const struct vx_rpc_calls *calls)
+{
+    return calls->of_origin >= origin_part(rpc, calls);
+}
+
 /* ------- making room ------- */
 
 /* Whether it waits for its client: to send its message, or to read one of many
@@ -52,6 +66,15 @@ static struct vx_rpc_record *room_oldest(struct vx_rpc *rpc, u64 connection, u64
     return oldest;
 }
 
+/* Whether `going` is of a crowd, and `record` is not. */
+static bool crowd_makes_room(const struct vx_rpc_record *record,
+                             const struct vx_rpc_record *going)
+{
+    const struct vx_rpc_calls of = vx_rpc_govern_calls(vx_rpc_place_of(going));
+    const struct vx_rpc_calls own = vx_rpc_govern_calls(vx_rpc_place_of(record));
+    return is_crowd(record->rpc, &of) && !is_crowd(record->rpc, &own);
+}
+
 /* Under the lock.  The record that must make room for one of `record`'s connection, with
  * a reference; or NULL. */
 static struct vx_rpc_record *room_find(struct vx_rpc_record *record)
@@ -67,7 +90,8 @@ static struct vx_rpc_record *room_find(struct vx_rpc_record *record)
     if (!going) going = room_oldest(rpc, 0, own);
     bool late = going && vx_clock_ns() - going->call.arrived_ns > VX_RPC_AWAIT_NS;
     bool more = going && going->call.peer.connection == largest && has + 1 < most;
-    return (late || more) && vx_rpc_record_hold(going) ? going : NULL;
+    bool may = late || more || (going && crowd_makes_room(record, going));
+    return may && vx_rpc_record_hold(going) ? going : NULL;
 }
 
 void vx_rpc_room_make(struct vx_rpc_record *going, const char *text)
@@ -83,11 +107,13 @@ static i32 calls_crowded(const struct vx_rpc *rpc)
     return rpc->options.calls_max - rpc->options.calls_max / 4;
 }
 
-/* An equal part for each connection that has calls in flight, and for one more. */
-static i32 calls_part(struct vx_rpc *rpc)
+/* An equal part for each connection that has calls in flight, and for one more; or, where that
+ * is more, for each of those of its origin the same of the origin's part. */
+static i32 calls_part(const struct vx_rpc *rpc, const struct vx_rpc_calls *calls)
 {
-    i32 active = vx_rpc_governor_active(vx_rpc_accept_governor(rpc->accept));
-    i32 part = rpc->options.calls_max / (active + 1);
+    i32 part = rpc->options.calls_max / (calls->active + 1);
+    i32 of_origin = origin_part(rpc, calls) / (calls->active_of_origin + 1);
+    if (part < of_origin) part = of_origin;
     return part > CALLS_PART_MIN ? part : CALLS_PART_MIN;
 }
 
@@ -98,7 +124,8 @@ static i32 calls_of(const struct vx_rpc *rpc)
 }
 
 /* The places beyond calls_max are for small calls, so that a probe is answered, and for
- * connections with few calls in flight: the fewer, the more places. */
+ * connections with few calls in flight: the fewer, the more places.  Half of them are not for a
+ * crowd: 1,000 connections of one address with a call each had all. */
 static i32 calls_limit(const struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
@@ -106,12 +133,16 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     /* Nobody reads the answer to a call whose connection has ended: thousands of them may
      * still arrive, and no share counts them. */
     if (!vx_rpc_govern_lives(vx_rpc_place_of(record))) return calls_crowded(rpc);
-    i32 own = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS);
+    const struct vx_rpc_calls calls = vx_rpc_govern_calls(vx_rpc_place_of(record));
+    const bool crowd = is_crowd(rpc, &calls), others = calls.origins > 1;
     i32 small = kind == VX_METHOD_UNARY ? VX_RPC_SMALL_RESERVED / 2 : 0;
     i64 taken =
-        (i64)own * VX_RPC_SMALL_RESERVED * CALLS_FEW_PART / rpc->options.calls_max;
+        (i64)calls.own * VX_RPC_SMALL_RESERVED * CALLS_FEW_PART / rpc->options.calls_max;
     i32 few = taken < VX_RPC_SMALL_RESERVED ? VX_RPC_SMALL_RESERVED - (i32)taken : 0;
-    if (calls_of(rpc) >= calls_crowded(rpc) && own >= calls_part(rpc)) return 0;
+    if (crowd && few > VX_RPC_SMALL_RESERVED / 2) few = VX_RPC_SMALL_RESERVED / 2;
+    if (calls_of(rpc) >= calls_crowded(rpc) &&
+        ((crowd && others) || calls.own >= calls_part(rpc, &calls)))
+        return 0;
     return rpc->options.calls_max + (few > small ? few : small);
 }
 
@@ -123,8 +154,9 @@ static struct vx_rpc_record *room_unread(struct vx_rpc_record *record)
     struct vx_rpc *rpc = record->rpc;
     struct vx_rpc_record *going = NULL;
     i64 until_ns = vx_clock_ns() - VX_RPC_AWAIT_NS;
-    i32 most = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) + 1;
-    if (most > calls_part(rpc)) return NULL;
+    const struct vx_rpc_calls calls = vx_rpc_govern_calls(vx_rpc_place_of(record));
+    i32 most = calls.own + 1;
+    if (most > calls_part(rpc, &calls)) return NULL;
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct vx_rpc_record *one = &rpc->records[i];
         int wire = atomic_load_explicit(&one->wire, memory_order_relaxed);
@@ -201,7 +233,7 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     i32 limit = calls_limit(record);
-    bool full = calls_of(rpc) >= rpc->options.calls_max;
+    bool full = limit && calls_of(rpc) >= rpc->options.calls_max;
     if (full) going = room_find(record);
     if (full && !going) going = room_unread(record);
     bool none = calls_of(rpc) >= limit && limit > rpc->options.calls_max;

@@ -6,6 +6,8 @@
 
 /* How long an unread answer may lie in the arena while little of it is left. */
 #define HOARD_NS (5 * VX_NS_PER_S)
+/* So long after somebody found no room for a tensor, room is wanted. */
+#define LACK_NS (3 * VX_NS_PER_S)
 /* A call that is ended keeps its record and its answer until gRPC has written what it had
  * given to the socket.  A client that has not read that by then reads nothing. */
 #define CUT_NS (10 * VX_NS_PER_S)
@@ -22,7 +24,7 @@ void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
  *
  * The caller holds a reference, so that the record stays the same call; gRPC takes a
  * cancellation at any time. */
-static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
+static void slow_cut(struct vx_rpc_record *record, bool lacks, i64 now_ns)
 {
     struct vx_rpc *rpc = record->rpc;
     int wire = atomic_load_explicit(&record->wire, memory_order_acquire);
@@ -34,7 +36,7 @@ static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
     }
     i64 most = receives ? rpc->options.receive_ns_max : rpc->options.send_ns_max;
     bool hoards = wire == VX_RPC_SENDING && now_ns - since > HOARD_NS &&
-                  vx_rpc_govern_hoards(vx_rpc_place_of(record));
+                  vx_rpc_govern_hoards(vx_rpc_place_of(record), lacks);
     if (hoards && (!most || most > HOARD_NS)) most = HOARD_NS;
     if (wire == VX_RPC_IDLE || !most || now_ns - since <= most) return;
     struct vx_why why;
@@ -55,15 +57,26 @@ static void slow_cut(struct vx_rpc_record *record, i64 now_ns)
                                  NULL);
 }
 
+/* Whether somebody found no room for a tensor lately. */
+static bool room_lacks(struct vx_rpc *rpc, i64 now_ns)
+{
+    const struct vx_slots *slots = rpc->options.slots;
+    const u64 lacked = slots->lacked ? slots->lacked(slots->context) : 0;
+    if (lacked != rpc->lacked) rpc->lacked_ns = now_ns;
+    rpc->lacked = lacked;
+    return rpc->lacked_ns && now_ns - rpc->lacked_ns < LACK_NS;
+}
+
 void vx_rpc_cut_slow(struct vx_rpc *rpc, i64 now_ns)
 {
     VX_ON(LOOP);
+    const bool lacks = room_lacks(rpc, now_ns);
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct vx_rpc_record *record = &rpc->records[i];
         if (atomic_load_explicit(&record->wire, memory_order_relaxed) == VX_RPC_IDLE)
             continue;
         if (!vx_rpc_record_hold(record)) continue;
-        slow_cut(record, now_ns);
+        slow_cut(record, lacks, now_ns);
         vx_rpc_record_unref(record);
     }
 }

@@ -52,6 +52,46 @@ def crowd_comes(swarm, target):
     swarm.add(100, target.grpc, come, sources=1)
 
 
+@attack("1,024 connections from 16 addresses that ask one small question every 0.8 s", seconds=6)
+def crowd_shares(swarm, target):
+    swarm.add(1024, target.grpc, asks(h2.SERVICE + "ServerLive", 0.8), sources=16)
+
+
+def calls_of(full, again, message, flags=0):
+    """One call after the other, each with this much of a message; the next when it has ended."""
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening()
+        for stream in itertools.count(1, 2):
+            yield h2.headers(stream, full if stream == 1 else again) \
+                + h2.data(stream, message, flags)
+            while stream not in windows.ended:
+                yield None
+    return script
+
+
+@attack("1,023 connections of one address with a call each, of whose message a byte has come",
+        seconds=6)
+def crowd_one_byte(swarm, target):
+    swarm.add(1023, target.grpc, calls_of(*h2.kept_block(h2.INFER), b"\0"), sources=1)
+
+
+@attack("1,000 connections of one address with an inference of a voxel each", seconds=6, arena=True)
+def queue_crowd(swarm, target):
+    request = h2.message(h2.infer_request(target.model, 1))
+    swarm.add(1000, target.grpc,
+              calls_of(*h2.kept_block(h2.INFER), request, h2.END_STREAM), sources=1)
+
+
+@attack("200 connections that send 640 KB at once, whatever HTTP/2's windows allow", over=True,
+        seconds=5, arena=True)
+def past_windows(swarm, target):
+    request = h2.message(h2.infer_request(target.model, 20_000))
+    swarm.add(200, target.grpc,
+              calls_of(*h2.kept_block(h2.INFER), request, h2.END_STREAM), sources=1)
+
+
 @attack("6,000 connections with one call each that sends headers only", seconds=4)
 def crowd_calls(swarm, target):
     def script(_peer):

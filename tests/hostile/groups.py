@@ -99,6 +99,10 @@ CROWDS = {
     "crowd_asks": (("crowd_asks",), 5),
     "crowd_comes": (("crowd_comes",), 6),
     "crowd_asks_apart": (("crowd_asks_apart",), 5),
+    "crowd_shares": (("crowd_shares",), 5),
+    "crowd_one_byte": (("crowd_one_byte",), 5),
+    "queue_crowd": (("queue_crowd",), 4),
+    "past_windows": (("past_windows",), 3),
     "crowd_bursts": (("crowd_bursts",), 2.5),
     "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
 }
@@ -146,7 +150,7 @@ QUICK = {
     "calls_hidden",
     "room_kept", "pieces_pinned",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
-    "crowd_asks", "crowd_comes",
+    "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "queue_crowd", "past_windows",
     "calls", "messages",
 }
 

@@ -233,8 +233,11 @@ void parse_run(struct parse *parse, const struct vx_spans *spans)
     struct vx_arena scratch;
     parse->heap =
         (struct heap_slots){.full_at = parse->heap.full_at, .arena = parse->heap.arena};
-    parse->heap.slots = (struct vx_slots){heap_take, heap_give, heap_memory, &parse->heap,
-                                          parse->heap.arena};
+    parse->heap.slots = (struct vx_slots){.take = heap_take,
+                                          .give = heap_give,
+                                          .memory = heap_memory,
+                                          .context = &parse->heap,
+                                          .bytes = parse->heap.arena};
     memset(&parse->why, 0, sizeof parse->why);
     memset(&parse->request, 0xdd, sizeof parse->request);
     vx_arena_init(&scratch, block, block_bytes);

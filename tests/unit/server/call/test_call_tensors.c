@@ -90,7 +90,7 @@ static u8 *memory(void *context, const struct vx_place *slot)
     return world.slot_memory + slot->offset;
 }
 
-static struct vx_slots slots = {take, give, memory, NULL, 0};
+static struct vx_slots slots = {.take = take, .give = give, .memory = memory};
 
 /* ------- a request ------- */
 

@@ -170,6 +170,40 @@ START_TEST(arena_has_a_part_for_each)
 }
 END_TEST
 
+/* However many connections an origin has, one elsewhere has its part, and may have more of them
+ * itself. */
+START_TEST(arena_has_a_part_for_each_origin)
+{
+    enum { CROWD = 1, OTHER };
+    rig_open(1200);
+    for (i32 i = 0; i < 4; i++) {
+        rig_connect_from(CROWD);
+        ck_assert(vx_rpc_govern_take(rig_place(i), 225));
+    }
+    i32 one = rig_connect_from(OTHER), two = rig_connect_from(OTHER);
+    ck_assert(vx_rpc_govern_take(rig_place(one), 100));
+    /* Each of two origins has 450, and the second one's connections 225 each. */
+    ck_assert(!vx_rpc_govern_take(rig_place(0), 1));
+    ck_assert(vx_rpc_govern_take(rig_place(two), 200));
+    ck_assert(!vx_rpc_govern_take(rig_place(two), 26));
+    ck_assert(vx_rpc_govern_take(rig_place(two), 25));
+    for (i32 i = 0; i < 4; i++) ck_assert(vx_rpc_govern_hoards(rig_place(i), false));
+    ck_assert(!vx_rpc_govern_hoards(rig_place(one), false));
+    ck_assert(!vx_rpc_govern_hoards(rig_place(two), false));
+    for (i32 i = 0; i < 3; i++) vx_rpc_govern_give(rig_place(i), 225);
+    ck_assert(vx_rpc_govern_take(rig_place(0), 225)); /* half is free again */
+    /* Where somebody found no room nobody keeps more than a 64th, which is 18, unread. */
+    vx_rpc_govern_give(rig_place(two), 225);
+    vx_rpc_govern_give(rig_place(one), 82);
+    ck_assert(!vx_rpc_govern_hoards(rig_place(0), false));
+    ck_assert(vx_rpc_govern_hoards(rig_place(0), true));
+    ck_assert(!vx_rpc_govern_hoards(rig_place(one), true));
+    ck_assert(vx_rpc_govern_take(rig_place(one), 1));
+    ck_assert(vx_rpc_govern_hoards(rig_place(one), true));
+    rig_close();
+}
+END_TEST
+
 /* The only call of a connection gets more than its part, while a quarter is free. */
 START_TEST(an_only_call_may_take_three_quarters)
 {
@@ -239,17 +273,18 @@ START_TEST(arena_is_hoarded_by_who_came_first)
     ck_assert(vx_rpc_govern_take(rig_place(0), 600));
     ck_assert(vx_rpc_govern_take(rig_place(1), 200));
     ck_assert(vx_rpc_govern_take(rig_place(2), 100));
-    for (i32 i = 0; i < 4; i++) ck_assert(!vx_rpc_govern_hoards(rig_place(i)));
+    for (i32 i = 0; i < 4; i++) ck_assert(!vx_rpc_govern_hoards(rig_place(i), false));
     ck_assert(
         vx_rpc_govern_take(rig_place(3), 1)); /* more than three quarters are taken */
-    for (i32 i = 0; i < 4; i++) ck_assert(vx_rpc_govern_hoards(rig_place(i)) == !i);
+    for (i32 i = 0; i < 4; i++)
+        ck_assert(vx_rpc_govern_hoards(rig_place(i), false) == !i);
     vx_rpc_govern_give(rig_place(0), 400);
-    ck_assert(!vx_rpc_govern_hoards(rig_place(0)));
+    ck_assert(!vx_rpc_govern_hoards(rig_place(0), false));
     rig_close();
     rig_open(0); /* the arena is not shared out: no connection has too much */
     for (i32 i = 0; i < 2; i++) rig_connect();
     for (i32 i = 0; i < 2; i++) ck_assert(vx_rpc_govern_take(rig_place(i), 600));
-    for (i32 i = 0; i < 2; i++) ck_assert(!vx_rpc_govern_hoards(rig_place(i)));
+    for (i32 i = 0; i < 2; i++) ck_assert(!vx_rpc_govern_hoards(rig_place(i), false));
     rig_close();
 }
 END_TEST
@@ -359,6 +394,7 @@ int main(void)
     tcase_add_test(tests, many_small_halves_make_room);
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_test(tests, arena_has_a_part_for_each);
+    tcase_add_test(tests, arena_has_a_part_for_each_origin);
     tcase_add_test(tests, an_only_call_may_take_three_quarters);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, an_ended_connection_is_known_as_such);

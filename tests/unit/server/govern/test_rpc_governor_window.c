@@ -26,7 +26,8 @@ static void rig_write(i32 i, const u8 *bytes, size_t count, size_t piece)
 {
     for (size_t at = 0; at < count; at += piece) {
         size_t left = count - at;
-        struct iovec part = {(void *)(uintptr_t)(bytes + at), left < piece ? left : piece};
+        struct iovec part = {(void *)(uintptr_t)(bytes + at),
+                             left < piece ? left : piece};
         struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
         ck_assert_int_eq(vx_rpc_govern_write(rig_ours[i], &message, 0),
                          (ssize_t)part.iov_len);

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/clock.h"
+#include "server/models/models_private.h"
 #include "tests/unit/server/models/models_rig.h"
 
 #include <check.h>
@@ -217,6 +218,29 @@ START_TEST(a_request_for_what_is_not_loaded_is_told_how_to_load_it)
 }
 END_TEST
 
+/* Who asks and leaves before anybody has looked leaves no wish behind: there is room for only so
+ * many.  What is there is loaded all the same. */
+START_TEST(a_load_whose_client_left_leaves_nothing)
+{
+    struct vx_why why = {""};
+    start("explicit", "gone", "");
+    for (i32 i = 0; i < 2 * VX_INSTANCES_MAX; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "none%d", i);
+        ck_assert(!vx_models_ask_load(rig_models, name, &me, &why).fault);
+        ck_assert(vx_models_forget(rig_models, &me));
+        if (i % 100 == 99) list("there");
+    }
+    ck_assert(!vx_models_ask_load(rig_models, "there", &me, &why).fault);
+    ck_assert(vx_models_forget(rig_models, &me));
+    list("there");
+    ck_assert_int_ge(rig_picked("there", 0), 0);
+    ck_assert(!vx_models_wants(rig_models, "none3"));
+    ck_assert(vx_models_wants(rig_models, "there"));
+    ck_assert(vx_models_wants(rig_models, "gone")); /* load_model names it */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("models absent");
@@ -232,6 +256,7 @@ int main(void)
     tcase_add_test(tcase, a_directory_of_a_model_that_serves_is_only_noted);
     tcase_add_test(tcase, more_absent_names_than_are_kept_are_counted);
     tcase_add_test(tcase, a_request_for_what_is_not_loaded_is_told_how_to_load_it);
+    tcase_add_test(tcase, a_load_whose_client_left_leaves_nothing);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

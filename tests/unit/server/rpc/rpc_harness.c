@@ -266,7 +266,8 @@ struct rpc_server *rpc_server_open(const struct rpc_server_options *options)
     server->memory = mmap(NULL, SLOTS_COUNT * SLOT_BYTES, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ck_assert_ptr_ne(server->memory, MAP_FAILED);
-    server->slots = (struct vx_slots){slot_take, slot_give, slot_memory, server, 0};
+    server->slots = (struct vx_slots){
+        .take = slot_take, .give = slot_give, .memory = slot_memory, .context = server};
     pthread_mutex_init(&server->slots_lock, NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_cond_init(&server->changed, NULL);
