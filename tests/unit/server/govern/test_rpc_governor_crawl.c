@@ -152,6 +152,55 @@ START_TEST(who_has_waited_for_long_gets_a_turn)
 }
 END_TEST
 
+/* 60 connections of one address with a byte of a message each, and one elsewhere with several
+ * messages: all of the former's buffers are more than the room.  Its part stays free, and where
+ * nobody goes on, those go that bring nothing. */
+START_TEST(a_crowd_that_brings_nothing_is_not_all_room)
+{
+    enum { CROWD = 1, OTHER, MANY = 60, MESSAGE = 60000, CALLS = 2, PIECE = 8000 };
+    size_t left = CALLS * (MESSAGE + VX_H2_PREFIX_BYTES - 1000);
+    i64 now_ns;
+    i32 closed = 0;
+    rig_open(0);
+    i32 one = rig_connect_from(OTHER);
+    rig_greet(one);
+    for (u32 id = 1; id < 2 * CALLS; id += 2) {
+        rig_call(one, id);
+        ck_assert(raw_message(rig_theirs[one], id, MESSAGE, 1000));
+    }
+    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, CALLS);
+    rig_read_all(one);
+    for (i32 i = 0; i < MANY; i++) {
+        const i32 other = rig_connect_from(CROWD);
+        rig_greet(other);
+        rig_call(other, 1);
+        vx_rpc_govern_share(rig_place(other), VX_RPC_SHARE_AWAITED, 1);
+        ck_assert(raw_message(rig_theirs[other], 1, MESSAGE, 6));
+        rig_read_all(other);
+    }
+    now_ns = vx_clock_ns();
+    /* Its messages come piece by piece, in turns. */
+    for (i32 i = 0; i < 6000 && (left || rig_unread(one)); i++) {
+        const size_t of_call = left / CALLS, piece = of_call < PIECE ? of_call : PIECE;
+        if (!rig_unread(one) && left) {
+            for (u32 id = 1; id < 2 * CALLS; id += 2)
+                ck_assert(raw_rest(rig_theirs[one], id, piece));
+            left -= CALLS * piece;
+        }
+        now_ns += VX_NS_PER_S / 100;
+        vx_rpc_governor_turn(rig_governor, now_ns);
+        for (i32 k = one + 1; k <= one + MANY; k++)
+            if (!rig_has_ended(k) && rig_is_closed(k)) rig_end(k);
+        rig_read_all(one);
+    }
+    ck_assert(!rig_is_closed(one));
+    ck_assert_uint_eq(vx_rpc_governor_row(rig_governor, one)->meter.finished, CALLS);
+    for (i32 k = one + 1; k <= one + MANY; k++) closed += rig_has_ended(k);
+    ck_assert_int_lt(closed, MANY);
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_crawl");
@@ -159,6 +208,7 @@ int main(void)
     tcase_add_test(tests, many_that_crawl_stay_in_the_room);
     tcase_add_test(tests, who_crawls_does_not_keep_the_place_beyond_the_room);
     tcase_add_test(tests, who_has_waited_for_long_gets_a_turn);
+    tcase_add_test(tests, a_crowd_that_brings_nothing_is_not_all_room);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
