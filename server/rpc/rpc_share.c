@@ -21,6 +21,9 @@
 #define FRESH_US 10000
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
 #define CALLS_FEW_PART 128
+/* So many of the reserved places a crowd may have: more than its small calls, so that a client
+ * with few calls comes through whose own address is the crowd's. */
+#define CROWD_RESERVED (VX_RPC_SMALL_RESERVED * 3 / 4)
 
 /* ------- parts ------- */
 
@@ -124,8 +127,8 @@ static i32 calls_of(const struct vx_rpc *rpc)
 }
 
 /* The places beyond calls_max are for small calls, so that a probe is answered, and for
- * connections with few calls in flight: the fewer, the more places.  Half of them are not for a
- * crowd: 1,000 connections of one address with a call each had all. */
+ * connections with few calls in flight: the fewer, the more places.  Some are not for a crowd: 1,000
+ * connections of one address with a call each had all. */
 static i32 calls_limit(const struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
@@ -139,7 +142,8 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     i64 taken =
         (i64)calls.own * VX_RPC_SMALL_RESERVED * CALLS_FEW_PART / rpc->options.calls_max;
     i32 few = taken < VX_RPC_SMALL_RESERVED ? VX_RPC_SMALL_RESERVED - (i32)taken : 0;
-    if (crowd && few > VX_RPC_SMALL_RESERVED / 2) few = VX_RPC_SMALL_RESERVED / 2;
+    if (crowd && few > CROWD_RESERVED) few = CROWD_RESERVED;
+    if (crowd) small /= 2;
     if (calls_of(rpc) >= calls_crowded(rpc) &&
         ((crowd && others) || calls.own >= calls_part(rpc, &calls)))
         return 0;
