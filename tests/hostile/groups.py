@@ -150,7 +150,7 @@ QUICK = {
     "calls_hidden",
     "room_kept", "pieces_pinned",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
-    "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "queue_crowd", "past_windows",
+    "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "past_windows",
     "calls", "messages",
 }
 
