@@ -10,7 +10,8 @@
 Attacks until its time is over or SIGTERM arrives, and then prints one line of JSON: connections
 that were opened, that could not be, that the server closed (and their age then), bytes sent and
 read.  Attacks whose connections cost more than any client may go on for up to 20 s more, until
-each is closed.  A line `begun` on standard error says that each has been opened once.
+each is closed; so do those with honest clients beside the attackers, until each is served.  A line
+`begun` on standard error says that each attacker has been opened once.
 """
 import argparse
 import json
@@ -37,7 +38,7 @@ def report(names, swarm, seconds):
     cuts = swarm.cuts
     return {"attacks": names, "seconds": round(seconds, 2), "opened": swarm.opened,
             "not_connected": swarm.not_connected, "left": swarm.left, "cut": len(cuts),
-            "uncut": swarm.uncut(),
+            "uncut": swarm.uncut(), "honest": len(swarm.honest), "unserved": swarm.unserved(),
             "cut_after_s": round(statistics.median(cuts), 4) if cuts else None,
             "cut_after_s_max": round(max(cuts), 4) if cuts else None,
             "sent_mb": round(swarm.sent / 1e6, 1), "received_mb": round(swarm.received / 1e6, 1)}
@@ -54,6 +55,7 @@ def parse():
     parser.add_argument("--seconds", type=float, help="how long (else as long as in CI)")
     parser.add_argument("--model", default="conv", help="a model of 4 channels")
     parser.add_argument("--wide", default="wide", help="one of 4 channels in, 2,048 out")
+    parser.add_argument("--broad", default="broad", help="one of 64 channels in")
     parser.add_argument("--hard", action="store_true", help="leave with resets")
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in ATTACKS]
@@ -77,7 +79,7 @@ def main():
     swarm = Swarm(min(sizes, default=None), max(one.back_after for one in chosen))
     for one in chosen:
         others = len(swarm.peers)
-        one.run(swarm, Target(args.server, args.http, args.model, args.wide))
+        one.run(swarm, Target(args.server, args.http, args.model, args.wide, args.broad))
         for peer in swarm.peers[others:]:
             peer.over = one.over
     stopped = []

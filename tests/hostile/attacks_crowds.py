@@ -8,6 +8,9 @@ from swarm import CLOSE
 
 CROWD = 6000  # more than connections_max
 MB = 1 << 20
+WINDOW_MAX = 2**31 - 1
+LIVE = h2.SERVICE + "ServerLive"
+NEWCOMERS = 24
 
 
 @attack("6,000 connections that ask one small question each, and stay", seconds=4)
@@ -52,9 +55,26 @@ def crowd_comes(swarm, target):
     swarm.add(100, target.grpc, come, sources=1)
 
 
-@attack("1,024 connections from 16 addresses that ask one small question every 0.8 s", seconds=6)
+def newcomer(peer):
+    """An honest client with a small question every 0.5 s: it wants one answer, and stays."""
+    windows = h2.Windows()
+    peer.hear = windows.feed
+    full, again = h2.kept_block(LIVE)
+    yield h2.opening()
+    for stream in itertools.count(1, 2):
+        yield h2.headers(stream, full if stream == 1 else again) \
+            + h2.data(stream, h2.message(b""), h2.END_STREAM)
+        while stream not in windows.ended:
+            yield None
+        peer.served = peer.served or stream in windows.answered
+        yield 0.5
+
+
+@attack("1,024 connections from 16 addresses that ask one small question every 0.8 s; 24 honest "
+        "clients come", seconds=6)
 def crowd_shares(swarm, target):
-    swarm.add(1024, target.grpc, asks(h2.SERVICE + "ServerLive", 0.8), sources=16)
+    swarm.add(1024, target.grpc, asks(LIVE, 0.8), sources=16)
+    swarm.add_honest(NEWCOMERS, target.grpc, newcomer)
 
 
 def calls_of(full, again, message, flags=0):
@@ -71,17 +91,43 @@ def calls_of(full, again, message, flags=0):
     return script
 
 
-@attack("1,023 connections of one address with a call each, of whose message a byte has come",
-        seconds=6)
+@attack("1,023 connections of one address with a call each, of whose message a byte has come; 24 "
+        "honest clients come", seconds=6)
 def crowd_one_byte(swarm, target):
     swarm.add(1023, target.grpc, calls_of(*h2.kept_block(h2.INFER), b"\0"), sources=1)
+    swarm.add_honest(NEWCOMERS, target.grpc, newcomer)
 
 
-@attack("1,000 connections of one address with an inference of a voxel each", seconds=6, arena=True)
+def some_at_once(model, most=8, count=40):
+    """An honest client that does not wait for its answers: it has up to `most` small requests in
+    flight, and wants none of them to be refused."""
+    body = h2.message(h2.infer_request(model, 16))
+
+    def script(peer):
+        windows, ids, begun, refused, answered = h2.Windows(), itertools.count(1, 2), [], False, 0
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
+        while True:
+            ended = [one for one in begun if one in windows.ended]
+            begun = [one for one in begun if one not in windows.ended]
+            answered += len(ended)
+            refused = refused or any(one not in windows.answered for one in ended)
+            peer.served = answered >= count and not refused
+            for _ in range(most - len(begun)):
+                begun.append(next(ids))
+                yield h2.headers(begun[-1], h2.call_block(h2.INFER)) + windows.take(
+                    {begun[-1]: body}, h2.END_STREAM)
+            yield 0.03
+    return script
+
+
+@attack("1,000 connections of one address with an inference of a voxel each, beside a client that "
+        "does not wait for its answers", seconds=3, arena=True)
 def queue_crowd(swarm, target):
     request = h2.message(h2.infer_request(target.model, 1))
     swarm.add(1000, target.grpc,
               calls_of(*h2.kept_block(h2.INFER), request, h2.END_STREAM), sources=1)
+    swarm.add_honest(1, target.grpc, some_at_once(target.model))
 
 
 @attack("200 connections that send 640 KB at once, whatever HTTP/2's windows allow", over=True,

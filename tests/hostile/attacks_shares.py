@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks with what is allowed: more than a fair share of the queue, of room and of places."""
+import itertools
+
 import h2
 from roster import attack
+from swarm import CLOSE
 
 WINDOW_MAX = 2**31 - 1
+PIECES = 187  # MB of an arena of 256: below three quarters of it, as are four calls each of 1,024
+REFUSED = 20  # as many in a row: no more room
 
 
 def in_flight(body, count):
@@ -114,3 +119,93 @@ def ended_calls(count):
 @attack("3 connections with 3,900 calls each that are answered and not ended", seconds=4)
 def calls_ended(swarm, target):
     swarm.add(3, target.grpc, ended_calls(3900))
+
+
+def megabytes(model, stands, count=4):
+    """An honest client: requests of 1 MB one after the other once the attack stands, of which it
+    wants so many to be answered."""
+    body = h2.message(h2.infer_request(model, 4000, 64))
+
+    def script(peer):
+        windows, answered = h2.Windows(), 0
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
+        while not stands():
+            yield 0.05
+        for stream in itertools.count(1, 2):
+            yield h2.headers(stream, h2.call_block(h2.INFER))
+            unsent = {stream: body}
+            while stream not in windows.ended:
+                yield windows.take(unsent, h2.END_STREAM) or None
+            answered += stream in windows.answered
+            peer.served = peer.served or answered >= count
+            yield 0.25
+    return script
+
+
+def ask_unread(windows, stream, request):
+    """A call on a connection whose windows are 0: until its answer, or its refusal, has begun."""
+    unsent = {stream: request}
+    yield h2.headers(stream, h2.call_block(h2.INFER)) + windows.take(unsent, h2.END_STREAM)
+    while stream not in windows.begun and stream not in windows.ended:
+        yield windows.take(unsent, h2.END_STREAM) or None
+
+
+@attack("400 connections of one address with an answer of 512 KB each, which nobody reads, beside "
+        "a client of 1 MB", arena=True, seconds=4)
+def arena_one_address(swarm, target):
+    request, heard = h2.message(h2.infer_request(target.wide, 63)), set()
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield 0.003 * (peer.number % 400)
+        yield h2.opening(INITIAL_WINDOW_SIZE=0)
+        yield from ask_unread(windows, 1, request)
+        heard.add(peer.number)
+    swarm.add(400, target.grpc, script, sources=1)
+    swarm.add_honest(1, target.grpc, megabytes(target.broad, lambda: len(heard) == 400))
+
+
+@attack("an unread answer of 256 KB in each MB of the arena, then as many of 1 MB as it takes, "
+        "beside a client of 1 MB", arena=True, seconds=6)
+def arena_pieces(swarm, target):
+    quarter = h2.message(h2.infer_request(target.wide, 31))
+    whole = h2.message(h2.infer_request(target.wide, 127))
+    turns, stands = [0], []
+
+    def piece(at):
+        """One of four which ask in turn, so that each has a quarter of each MB; three leave."""
+        def script(peer):
+            windows, streams = h2.Windows(), itertools.count(1, 2)
+            peer.hear = windows.feed
+            yield h2.opening(INITIAL_WINDOW_SIZE=0)
+            has = 0
+            while turns[0] < 4 * PIECES:
+                if turns[0] % 4 == at:
+                    yield from ask_unread(windows, next(streams), quarter)
+                    turns[0], has = turns[0] + 1, has + 1
+                else:
+                    yield 0.001
+            if at and has:
+                yield CLOSE
+        return script
+
+    def top(peer):
+        """It fills what is free beside them once the three have left."""
+        windows, refused = h2.Windows(), 0
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=0)
+        while turns[0] < 4 * PIECES:
+            yield 0.05
+        for stream in itertools.count(1, 2):
+            yield from ask_unread(windows, stream, whole)
+            refused = refused + 1 if stream in windows.ended else 0
+            if refused == REFUSED:
+                break
+            yield 0.03 * bool(refused)
+        stands.append(True)
+    for at in range(4):
+        swarm.add(1, target.grpc, piece(at), sources=1)
+    swarm.add(1, target.grpc, top, sources=1)
+    swarm.add_honest(1, target.grpc, megabytes(target.broad, lambda: stands))

@@ -156,6 +156,7 @@ class Windows:
     def __init__(self):
         self.heard, self.first, self.connection, self.streams = b"", 65535, 65535, {}
         self.replies, self.ended = b"", set()
+        self.begun, self.answered = set(), set()  # streams with headers, with bytes of an answer
 
     def feed(self, heard):
         self.heard += heard
@@ -184,8 +185,13 @@ class Windows:
             self.replies += frame(SETTINGS, ACK)
         elif kind == PING and not flags & ACK:
             self.replies += frame(PING, ACK, 0, payload)
-        elif kind == RST_STREAM or flags & END_STREAM and kind in (DATA, HEADERS):
-            self.ended.add(stream)
+        elif kind in (RST_STREAM, DATA, HEADERS):
+            if kind == HEADERS:
+                self.begun.add(stream)
+            elif kind == DATA and payload:
+                self.answered.add(stream)
+            if kind == RST_STREAM or flags & END_STREAM:
+                self.ended.add(stream)
 
     def left(self, stream):
         return self.streams.setdefault(stream, self.first)

@@ -248,6 +248,7 @@ class Rig:
         finding.others = processors.others()
         self.judge_answers(finding, begin)
         self.judge_memory(finding, begin)
+        self.judge_honest(finding)
         self.judge_cuts(finding, [a for a in chosen if a.over], cuts, logged)
         self.hurt = self.hurt or bool(finding.wrong)
         return finding
@@ -311,6 +312,13 @@ class Rig:
         finding.p99_ms, finding.newcomer_ms, finding.admin_ms = (
             ms.get(what) for what in ("infer", "newcomer", "admin"))
         finding.worst_ms = round(1000 * max([0, *(a.took for a in answers if a.what == "infer")]))
+
+    @staticmethod
+    def judge_honest(finding):
+        honest, unserved = finding.attacker["honest"], finding.attacker["unserved"]
+        if unserved:
+            finding.wrong.append("expected every honest client from another address to be served "
+                                 f"amid the attack, got {unserved} of {honest} that were not")
 
     def judge_memory(self, finding, begin):
         allowed = RSS_BYTES_ALL if "mix_all" in finding.names else RSS_BYTES

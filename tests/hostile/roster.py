@@ -8,16 +8,17 @@ ATTACKS = {}
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Where the daemon listens, and the model whose answers are large."""
+    """Where the daemon listens, and the models whose answers and whose requests are large."""
     grpc: str
     http: str
     model: str = "conv"
     wide: str = "wide"
+    broad: str = "broad"
 
 
 @dataclasses.dataclass(frozen=True)
 class Attack:
-    """run(swarm, target) adds the attackers' connections.
+    """run(swarm, target) adds the attackers' connections, and honest ones that they may not harm.
 
     over            each connection costs more than any client may: it must be closed
     counted         by us, so that the metric and the log have it; else it is gRPC that closes it

@@ -21,7 +21,10 @@ import time
 
 CLOSE = object()
 READ_BYTES = 1 << 18
-CUT_SECONDS = 20  # the server has cut those over the limits by then
+CUT_SECONDS = 20  # the server has cut those over the limits by then, and served the honest ones
+HONEST_AFTER = 1.0  # seconds after the attackers
+HONEST_APART = 0.05  # between two of them
+HONEST_BACK_AFTER = 0.2  # until one whose connection was closed comes back
 IN, OUT, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
 BROKEN = select.EPOLLERR | select.EPOLLHUP
 FULL = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
@@ -64,6 +67,7 @@ class Peer:
         self.swarm, self.server, self.script, self.reads = swarm, server, script, reads
         self.number, self.source = len(swarm.peers), source
         self.over = self.was_cut = False
+        self.honest = self.served = False  # served: an honest one's script has got what it wants
         self.socket, self.hear = None, None  # hear: a script's, given all that is read
         self.wakes = 0  # of its entries in the swarm's heap only the latest counts
 
@@ -102,7 +106,7 @@ class Peer:
         else:
             self.swarm.cuts.append(time.monotonic() - self.opened)
             self.was_cut = True
-        self.drop(self.swarm.back_after)
+        self.drop(HONEST_BACK_AFTER if self.honest else self.swarm.back_after)
 
     def wake(self):
         """Its pause is over."""
@@ -198,7 +202,7 @@ class Swarm:
     def __init__(self, receive_bytes=None, back_after=0.01):
         self.epoll, self.by_fd = select.epoll(), {}
         self.receive_bytes, self.back_after = receive_bytes, back_after
-        self.peers, self.heap, self.order = [], [], 0
+        self.peers, self.honest, self.heap, self.order = [], [], [], 0
         self.opened = self.not_connected = self.left = self.sent = self.received = 0
         self.cuts = []  # how long each connection lived that the server closed
 
@@ -208,6 +212,18 @@ class Swarm:
             at = i % sources if sources else 0
             source = f"127.0.{2 + at // 250}.{1 + at % 250}" if sources else None
             self.peers.append(Peer(self, server, script, reads, source))
+
+    def add_honest(self, count, server, script):
+        """Clients from addresses of their own, which come when the attackers are there; the script
+        sets the peer's `served`."""
+        for _ in range(count):
+            peer = Peer(self, server, script, True, f"127.0.200.{1 + len(self.honest)}")
+            peer.honest = True
+            self.honest.append(peer)
+
+    def invite(self):
+        for at, peer in enumerate(self.honest):
+            self.later(HONEST_AFTER + at * HONEST_APART, peer, peer.wakes)
 
     def watch(self, peer):
         self.by_fd[peer.socket.fileno()] = peer
@@ -232,16 +248,18 @@ class Swarm:
     def run(self, seconds, stopped=lambda: False, begun=lambda: None, burst=64):
         """Opens all, `burst` in each pass so that none is starved, and drives them.
 
-        Runs for `seconds`, and then until each with `over` has been cut, CUT_SECONDS more at most.
+        Runs for `seconds`, and then until each with `over` has been cut and each honest one served,
+        CUT_SECONDS more at most.
         """
         end, waiting = time.monotonic() + seconds, list(reversed(self.peers))
         while not stopped():
             if time.monotonic() >= end:
-                if time.monotonic() >= end + CUT_SECONDS or self.uncut() == 0:
+                if time.monotonic() >= end + CUT_SECONDS or not (self.uncut() or self.unserved()):
                     break
             for _ in range(min(burst, len(waiting))):
                 self.open_one(waiting.pop())
                 if not waiting:
+                    self.invite()
                     begun()
             now = time.monotonic()
             while self.heap and self.heap[0][0] <= now:
@@ -257,6 +275,10 @@ class Swarm:
         """How many connections with `over` the server has not cut yet."""
         return sum(peer.over and not peer.was_cut for peer in self.peers)
 
+    def unserved(self):
+        """How many of the honest clients have not got what they want yet."""
+        return sum(not peer.served for peer in self.honest)
+
     def open_one(self, peer):
         try:
             peer.open()
@@ -268,7 +290,7 @@ class Swarm:
 
     def close(self, hard=False):
         """Closes all connections; `hard` with a reset."""
-        for peer in self.peers:
+        for peer in self.peers + self.honest:
             if peer.socket:
                 self.forget(peer, hard)
         self.epoll.close()
