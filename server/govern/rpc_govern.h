@@ -232,6 +232,8 @@ struct vx_rpc_calls {
     i32 own, of_origin;           /* calls: its own, and those of its origin */
     i32 active, active_of_origin; /* connections that have some */
     i32 origins;                  /* origins that have some */
+    /* Calls that wait for their client; of the origin also those whose message is coming. */
+    i32 idle, idle_of_origin;
 };
 struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place);
 /* The number of those that have streams. */
@@ -256,9 +258,6 @@ void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes);
  * one whose origin has more than a 64th: few tensors in the wrong places leave no room for a
  * large one. */
 bool vx_rpc_govern_hoards(struct vx_rpc_place place, bool lacks);
-/* The connection that has most of a share, and how much; 0 = no connection has any. */
-u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
-                            i32 *most);
 /* Whether gRPC may be asked for one more message of the connection.  If not, the messages
  * that it has announced must end first. */
 bool vx_rpc_govern_may_ask(struct vx_rpc_place place);

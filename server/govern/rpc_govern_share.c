@@ -46,6 +46,8 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
             govern->governor->streaming += (before + more > 0) - (before > 0);
             govern->governor->streams_of[govern->origin] += more;
         }
+        if (share == VX_RPC_SHARE_IDLE || share == VX_RPC_SHARE_AWAITED)
+            govern->governor->idle_of[govern->origin] += more;
         if (share == VX_RPC_SHARE_SERVED) served_add(govern, more);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
         vx_rpc_govern_hidden_count(govern);
@@ -80,6 +82,8 @@ void vx_rpc_govern_share_end(struct vx_rpc_govern *govern)
     calls_add(govern, shares[VX_RPC_SHARE_CALLS], -shares[VX_RPC_SHARE_CALLS]);
     governor->streaming -= shares[VX_RPC_SHARE_STREAMS] > 0;
     governor->streams_of[govern->origin] -= shares[VX_RPC_SHARE_STREAMS];
+    governor->idle_of[govern->origin] -=
+        shares[VX_RPC_SHARE_IDLE] + shares[VX_RPC_SHARE_AWAITED];
     served_add(govern, -shares[VX_RPC_SHARE_SERVED]);
     tensors_add(govern, -(i64)govern->tensors);
     governor->answers -= govern->answers;
@@ -92,12 +96,14 @@ struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place)
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
     if (governor)
-        calls =
-            (struct vx_rpc_calls){.own = govern->shares[VX_RPC_SHARE_CALLS],
-                                  .of_origin = governor->calls_of[govern->origin],
-                                  .active = governor->active,
-                                  .active_of_origin = governor->active_of[govern->origin],
-                                  .origins = governor->origins_active};
+        calls = (struct vx_rpc_calls){
+            .own = govern->shares[VX_RPC_SHARE_CALLS],
+            .of_origin = governor->calls_of[govern->origin],
+            .active = governor->active,
+            .active_of_origin = governor->active_of[govern->origin],
+            .origins = governor->origins_active,
+            .idle = vx_rpc_govern_share_of(govern, VX_RPC_SHARE_IDLE),
+            .idle_of_origin = governor->idle_of[govern->origin]};
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return calls;
 }
@@ -277,22 +283,6 @@ void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes)
         govern->governor->answers -= bytes;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
-}
-
-u64 vx_rpc_governor_largest(struct vx_rpc_governor *governor, enum vx_rpc_share share,
-                            i32 *most)
-{
-    u64 connection = 0;
-    *most = 0;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    for (const struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        i32 has = vx_rpc_govern_share_of(one, share);
-        if (has <= *most) continue;
-        *most = has;
-        connection = one->place.connection;
-    }
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-    return connection;
 }
 
 /* gRPC may be asked for as many messages as there are silent streams, which may never

@@ -41,60 +41,79 @@ static bool is_crowd(const struct vx_rpc *rpc, const struct vx_rpc_calls *calls)
 
 /* ------- making room ------- */
 
-/* Whether it waits for its client: to send its message, or to read one of many
- * answers. */
+/* Watch and reflection last as long as their clients like, and cost them nothing. */
+static bool lasts(const struct vx_rpc_record *record)
+{
+    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
+    return kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI;
+}
+
+/* Whether it waits for its client: to send its message, to read one of many answers, or to end
+ * it, as one does that lasts. */
 static bool may_lose_place(const struct vx_rpc_record *record)
 {
     int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
     if (!record->counted) return false;
     if (wire != VX_RPC_SENDING && wire != VX_RPC_CUT)
-        return record->awaits && vx_rpc_govern_is_due(vx_rpc_place_of(record));
+        return record->awaits &&
+               (lasts(record) || vx_rpc_govern_is_due(vx_rpc_place_of(record)));
     return vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS) >
            CALLS_PART_MIN;
 }
 
-/* The oldest record that may lose its place: of one connection, or (0) of all but
- * `not_of`. */
-static struct vx_rpc_record *room_oldest(struct vx_rpc *rpc, u64 connection, u64 not_of)
+/* A record that may make room, and who has calls. */
+struct room {
+    struct vx_rpc_record *going;
+    struct vx_rpc_calls calls;
+};
+
+/* Whether `one` makes room before `other`: its origin has more idle calls, or as many and its
+ * connection has more, or it is older.  By connections alone 1,088 Watches on as many
+ * connections left the only two of another client to go. */
+static bool goes_before(const struct room *one, const struct room *other)
 {
-    struct vx_rpc_record *oldest = NULL;
-    for (i32 i = 0; i < rpc->records_count; i++) {
-        struct vx_rpc_record *one = &rpc->records[i];
-        if (!may_lose_place(one))
-            continue; /* its connection may not be known yet, for example */
-        u64 of = one->call.peer.connection;
-        if (connection ? of != connection : of == not_of) continue;
-        if (!oldest || one->call.arrived_ns < oldest->call.arrived_ns) oldest = one;
-    }
-    return oldest;
+    if (!other->going) return true;
+    if (one->calls.idle_of_origin != other->calls.idle_of_origin)
+        return one->calls.idle_of_origin > other->calls.idle_of_origin;
+    if (one->calls.idle != other->calls.idle) return one->calls.idle > other->calls.idle;
+    return one->going->call.arrived_ns < other->going->call.arrived_ns;
 }
 
-/* Whether `going` is of a crowd, and `record` is not. */
-static bool crowd_makes_room(const struct vx_rpc_record *record,
-                             const struct vx_rpc_record *going)
+/* Whether it has more than `record`'s connection, or its origin, would have with one more, or is
+ * of a crowd that this is not of. */
+static bool has_more(const struct vx_rpc_record *record, const struct room *room)
 {
-    const struct vx_rpc_calls of = vx_rpc_govern_calls(vx_rpc_place_of(going));
     const struct vx_rpc_calls own = vx_rpc_govern_calls(vx_rpc_place_of(record));
-    return is_crowd(record->rpc, &of) && !is_crowd(record->rpc, &own);
+    const bool same = room->going->call.peer.origin == record->call.peer.origin;
+    const i32 most = same ? room->calls.idle : room->calls.idle_of_origin;
+    if (most > (same ? own.idle : own.idle_of_origin) + 1) return true;
+    return is_crowd(record->rpc, &room->calls) && !is_crowd(record->rpc, &own);
 }
 
 /* Under the lock.  The record that must make room for one of `record`'s connection, with
- * a reference; or NULL. */
+ * a reference; or NULL.  It is of another connection, which may not be known yet. */
 static struct vx_rpc_record *room_find(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
-    u64 own = record->call.peer.connection;
-    i32 most, has = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_IDLE);
-    u64 largest = vx_rpc_governor_largest(vx_rpc_accept_governor(rpc->accept),
-                                          VX_RPC_SHARE_IDLE, &most);
+    struct room first = {NULL, {0}};
+    struct vx_rpc_record *oldest = NULL;
+    for (i32 i = 0; i < rpc->records_count; i++) {
+        struct room room = {&rpc->records[i], {0}};
+        const struct vx_call *call = &room.going->call;
+        if (!may_lose_place(room.going)) continue;
+        if (call->peer.connection == record->call.peer.connection) continue;
+        room.calls = vx_rpc_govern_calls(vx_rpc_place_of(room.going));
+        if (goes_before(&room, &first)) first = room;
+        if (!oldest || call->arrived_ns < oldest->call.arrived_ns) oldest = room.going;
+    }
+    if (!oldest) return NULL;
+    const bool late = vx_clock_ns() - oldest->call.arrived_ns > VX_RPC_AWAIT_NS;
     struct vx_rpc_record *going = NULL;
-    if (largest && largest != own && has + 1 < most)
-        going = room_oldest(rpc, largest, own);
-    if (!going) going = room_oldest(rpc, 0, own);
-    bool late = going && vx_clock_ns() - going->call.arrived_ns > VX_RPC_AWAIT_NS;
-    bool more = going && going->call.peer.connection == largest && has + 1 < most;
-    bool may = late || more || (going && crowd_makes_room(record, going));
-    return may && vx_rpc_record_hold(going) ? going : NULL;
+    if (has_more(record, &first))
+        going = first.going;
+    else if (late)
+        going = oldest;
+    return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
 void vx_rpc_room_make(struct vx_rpc_record *going, const char *text)
@@ -233,7 +252,6 @@ void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts)
 bool vx_rpc_record_admit(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
-    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
     struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     i32 limit = calls_limit(record);
@@ -246,8 +264,7 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     if (going) vx_rpc_refused_count(going, true);
     bool admitted = calls_of(rpc) < limit;
     if (admitted) vx_rpc_call_count(record, true);
-    if (admitted && (kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI))
-        vx_rpc_await_begin(record);
+    if (admitted && lasts(record)) vx_rpc_await_begin(record);
     pthread_mutex_unlock(&rpc->lock);
     if (going)
         vx_rpc_room_make(going,
@@ -258,12 +275,9 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
 
 /* ------- the receive queue ------- */
 
-/* Watch and reflection last as long as their clients like, and cost them nothing. */
 static enum vx_rpc_share await_share(const struct vx_rpc_record *record)
 {
-    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
-    bool lasts = kind == VX_METHOD_SERVER_STREAM || kind == VX_METHOD_BIDI;
-    return lasts ? VX_RPC_SHARE_IDLE : VX_RPC_SHARE_AWAITED;
+    return lasts(record) ? VX_RPC_SHARE_IDLE : VX_RPC_SHARE_AWAITED;
 }
 
 void vx_rpc_await_begin(struct vx_rpc_record *record)

@@ -313,7 +313,7 @@ def lasting(path, last):
 
 @attack("1,000 health watches each of 4 connections")
 def watches(swarm, target):
-    swarm.add(4, target.grpc, lasting("/grpc.health.v1.Health/Watch", h2.END_STREAM))
+    swarm.add(4, target.grpc, lasting(h2.WATCH, h2.END_STREAM))
 
 
 @attack("1,000 reflection streams each of 4 connections")

@@ -130,6 +130,41 @@ def queue_crowd(swarm, target):
     swarm.add_honest(1, target.grpc, some_at_once(target.model))
 
 
+def watches(count, stays=False, after=0):
+    """So many Watches of the server's health, each begun again when it ends; an honest client wants
+    none of its to end."""
+    full, again = h2.kept_block(h2.WATCH)
+
+    def script(peer):
+        windows, ids, begun = h2.Windows(), itertools.count(1, 2), []
+        peer.hear = windows.feed
+        yield after
+        yield h2.opening()
+        while True:
+            peer.served = stays and not windows.ended
+            begun = [one for one in begun if one not in windows.ended]
+            news = [next(ids) for _ in range(count - len(begun))]
+            begun += news
+            calls = b"".join(
+                h2.headers(one, full if one == 1 else again)
+                + h2.data(one, h2.message(b""), h2.END_STREAM) for one in news)
+            if calls:
+                yield calls
+            yield 0.1
+    return script
+
+
+@attack("1,200 Watches of one address and 90 of another, which cost them nothing, beside clients "
+        "with an inference or two Watches", seconds=5)
+def watch_crowd(swarm, target):
+    swarm.add(40, target.grpc, watches(30), sources=1)
+    swarm.add(90, target.grpc, watches(1, after=1), sources=1)
+    for peer in swarm.peers[-90:]:
+        peer.source = "127.0.3.1"
+    swarm.add_honest(6, target.grpc, some_at_once(target.model, 1, 8))
+    swarm.add_honest(2, target.grpc, watches(2, stays=True))
+
+
 @attack("200 connections that send 640 KB at once, whatever HTTP/2's windows allow", over=True,
         seconds=5, arena=True)
 def past_windows(swarm, target):

@@ -104,6 +104,7 @@ CROWDS = {
     "crowd_shares": (("crowd_shares",), 5),
     "crowd_one_byte": (("crowd_one_byte",), 5),
     "queue_crowd": (("queue_crowd",), 3),
+    "watch_crowd": (("watch_crowd",), 5),
     "past_windows": (("past_windows",), 3),
     "crowd_bursts": (("crowd_bursts",), 2.5),
     "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
@@ -153,7 +154,7 @@ QUICK = {
     "calls_hidden",
     "room_kept", "pieces_pinned",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
-    "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "past_windows",
+    "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "watch_crowd", "past_windows",
     "calls", "messages",
 }
 

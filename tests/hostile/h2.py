@@ -17,6 +17,7 @@ HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX
     MAX_HEADER_LIST_SIZE = range(1, 7)
 FRAME_BYTES = 16384  # a peer's limit unless its SETTINGS change it
 SERVICE = "/inference.GRPCInferenceService/"
+WATCH = "/grpc.health.v1.Health/Watch"
 INFER, STREAM = SERVICE + "ModelInfer", SERVICE + "ModelStreamInfer"
 
 
