@@ -91,6 +91,8 @@ struct vx_rpc_governor {
     i32 calls_of[VX_PEER_ORIGINS];   /* calls in flight of each origin */
     i32 active_of[VX_PEER_ORIGINS];  /* its connections that have some */
     i32 idle_of[VX_PEER_ORIGINS];    /* its calls that wait for their client */
+    i64 hidden_of[VX_PEER_ORIGINS];  /* the part of `hidden` of each origin */
+    i32 origins_hiding;              /* origins that have some */
     i32 origins_active;              /* origins that have some */
 };
 

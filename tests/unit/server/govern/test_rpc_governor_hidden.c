@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/clock.h"
+#include "server/govern/rpc_govern_private.h"
 #include "tests/unit/server/govern/governor_rig.h"
 #include "tests/unit/server/rpc/rpc_raw.h"
 
@@ -36,13 +37,18 @@ static void send_frames(i32 i, u8 type, u32 first, u32 count)
     ck_assert_int_eq(write(rig_theirs[i], out, used), (ssize_t)used);
 }
 
-static i32 connect_hiding(u32 calls)
+static i32 connect_hiding_from(u16 origin, u32 calls)
 {
-    i32 i = rig_connect();
+    i32 i = rig_connect_from(origin);
     rig_greet(i);
     send_frames(i, RAW_HEADERS, 1, calls);
     rig_read_all(i);
     return i;
+}
+
+static i32 connect_hiding(u32 calls)
+{
+    return connect_hiding_from(0, calls);
 }
 
 /* 10 ms: what the accept thread does, and gRPC, to which whole calls arrive.  Reads know the real
@@ -77,6 +83,34 @@ START_TEST(headers_before_messages_are_read)
     ck_assert_uint_eq(row(one)->meter.finished, crowds[_i].calls);
     ck_assert(!rig_is_closed(one));
     ck_assert_int_eq(row(one)->hidden, 0);
+    rig_close();
+}
+END_TEST
+
+/* 200 connections of one address hide eight calls each, and wait for turns; one of another address
+ * sends headers of eight, waits for longer than any of those may, and sends the messages: it is
+ * neither stopped nor closed. */
+START_TEST(another_address_is_not_kept_waiting_by_a_crowd)
+{
+    i64 now_ns = vx_clock_ns();
+    i32 waiting = 0;
+    rig_open(0);
+    for (i32 i = 0; i < 200; i++) connect_hiding_from(1, 8);
+    for (i32 i = 0; i < 200; i++) {
+        step(i, &now_ns);
+        waiting += vx_rpc_govern_hides(row(i));
+    }
+    ck_assert_int_gt(waiting, 0);
+    i32 one = connect_hiding_from(2, 8);
+    for (i32 i = 0; i < 80; i++) {
+        step(one, &now_ns);
+        ck_assert(!vx_rpc_govern_hides(row(one)));
+    }
+    ck_assert_int_eq(row(one)->hidden, 8);
+    ck_assert(!rig_is_closed(one));
+    send_frames(one, RAW_DATA, 1, 8);
+    for (i32 i = 0; i < 10; i++) step(one, &now_ns);
+    ck_assert_uint_eq(row(one)->meter.finished, 8);
     rig_close();
 }
 END_TEST
@@ -185,6 +219,7 @@ int main(void)
     Suite *suite = suite_create("rpc_governor_hidden");
     TCase *tests = tcase_create("rpc_governor_hidden");
     tcase_add_loop_test(tests, headers_before_messages_are_read, 0, VX_COUNT(crowds));
+    tcase_add_test(tests, another_address_is_not_kept_waiting_by_a_crowd);
     tcase_add_test(tests, who_hides_too_many_is_closed);
     tcase_add_test(tests, streams_without_a_request_are_known);
     tcase_add_test(tests, large_headers_weigh_more);
