@@ -240,8 +240,8 @@ struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place);
 i32 vx_rpc_governor_streaming(struct vx_rpc_governor *governor);
 /* How many streams are open of all connections of its origin; 0 when it has ended. */
 i32 vx_rpc_govern_streams_from(struct vx_rpc_place place);
-/* Whether its origin has no more than its part of so many streams, beside the origins whose
- * streams were answered. */
+/* Whether its origin has no more than its part of so many streams: an equal one for it, for each
+ * other origin whose streams were answered, and for one more. */
 bool vx_rpc_govern_has_part(struct vx_rpc_place place, i32 streams_max);
 /* Counts so many bytes of the arena for a tensor of a call.  False: little of it is left
  * and the connection has its part already; nothing is counted. */

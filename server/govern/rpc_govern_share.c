@@ -127,11 +127,15 @@ i32 vx_rpc_govern_streams_from(struct vx_rpc_place place)
 
 bool vx_rpc_govern_has_part(struct vx_rpc_place place, i32 streams_max)
 {
+    bool has = false;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
-    bool has = governor && governor->streams_of[govern->origin] <=
-                               streams_max / (governor->origins_served + 1);
+    if (governor) {
+        const i32 others =
+            governor->origins_served - (governor->served_of[govern->origin] > 0);
+        has = governor->streams_of[govern->origin] <= streams_max / (others + 2);
+    }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return has;
 }

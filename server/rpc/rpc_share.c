@@ -79,40 +79,57 @@ static bool goes_before(const struct room *one, const struct room *other)
     return one->going->call.arrived_ns < other->going->call.arrived_ns;
 }
 
-/* Whether it has more than `record`'s connection, or its origin, would have with one more, or is
- * of a crowd that this is not of. */
-static bool has_more(const struct vx_rpc_record *record, const struct room *room)
+/* Who wants a place, and whether only a crowd's calls are to make room for it. */
+struct want {
+    struct vx_rpc_record *record;
+    struct vx_rpc_calls own;
+    bool crowds;
+};
+
+/* Whether a call of `of` may make room: one of a crowd for who is of none, never the other way
+ * round; else where `more` says so. */
+static bool gives(const struct want *want, const struct vx_rpc_calls *of, bool more)
 {
-    const struct vx_rpc_calls own = vx_rpc_govern_calls(vx_rpc_place_of(record));
-    const bool same = room->going->call.peer.origin == record->call.peer.origin;
-    const i32 most = same ? room->calls.idle : room->calls.idle_of_origin;
-    if (most > (same ? own.idle : own.idle_of_origin) + 1) return true;
-    return is_crowd(record->rpc, &room->calls) && !is_crowd(record->rpc, &own);
+    const struct vx_rpc *rpc = want->record->rpc;
+    const bool crowd = is_crowd(rpc, of), differs = crowd != is_crowd(rpc, &want->own);
+    return differs || want->crowds ? crowd && differs : more;
 }
 
-/* Under the lock.  The record that must make room for one of `record`'s connection, with
- * a reference; or NULL.  It is of another connection, which may not be known yet. */
-static struct vx_rpc_record *room_find(struct vx_rpc_record *record)
+/* Whether it has more idle calls than the connection that wants a place, or its origin, would
+ * have with one more. */
+static bool idles_more(const struct want *want, const struct room *room)
 {
-    struct vx_rpc *rpc = record->rpc;
-    struct room first = {NULL, {0}};
-    struct vx_rpc_record *oldest = NULL;
+    const struct vx_peer *peer = &want->record->call.peer;
+    return room->going->call.peer.origin == peer->origin
+               ? room->calls.idle > want->own.idle + 1
+               : room->calls.idle_of_origin > want->own.idle_of_origin + 1;
+}
+
+/* Under the lock.  An idle record that makes room, with a reference; or NULL.  It is of another
+ * connection, which may not be known yet. */
+static struct vx_rpc_record *room_idle(const struct want *want)
+{
+    struct vx_rpc *rpc = want->record->rpc;
+    const u64 connection = want->record->call.peer.connection;
+    struct room first = {NULL, {0}}, oldest = first;
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct room room = {&rpc->records[i], {0}};
         const struct vx_call *call = &room.going->call;
         if (!may_lose_place(room.going)) continue;
-        if (call->peer.connection == record->call.peer.connection) continue;
+        if (call->peer.connection == connection) continue;
         room.calls = vx_rpc_govern_calls(vx_rpc_place_of(room.going));
+        if (want->crowds && !gives(want, &room.calls, false)) continue;
         if (goes_before(&room, &first)) first = room;
-        if (!oldest || call->arrived_ns < oldest->call.arrived_ns) oldest = room.going;
+        if (!oldest.going || call->arrived_ns < oldest.going->call.arrived_ns)
+            oldest = room;
     }
-    if (!oldest) return NULL;
-    const bool late = vx_clock_ns() - oldest->call.arrived_ns > VX_RPC_AWAIT_NS;
+    if (!first.going) return NULL;
+    const bool late = vx_clock_ns() - oldest.going->call.arrived_ns > VX_RPC_AWAIT_NS;
     struct vx_rpc_record *going = NULL;
-    if (has_more(record, &first))
+    if (gives(want, &first.calls, idles_more(want, &first)))
         going = first.going;
-    else if (late)
-        going = oldest;
+    else if (gives(want, &oldest.calls, late))
+        going = oldest.going;
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
@@ -169,35 +186,52 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     return rpc->options.calls_max + (few > small ? few : small);
 }
 
-/* Under the lock.  For a connection with few calls in flight: one whose answer is not read,
- * of the connection that has most of them, with a reference; or NULL.  Without it 156
- * connections with 16 such calls or one each had all places, the last ones, too. */
-static struct vx_rpc_record *room_unread(struct vx_rpc_record *record)
+/* Whether its answer is not read. */
+static bool is_unread(const struct vx_rpc_record *record, i64 until_ns)
 {
-    struct vx_rpc *rpc = record->rpc;
-    struct vx_rpc_record *going = NULL;
-    i64 until_ns = vx_clock_ns() - VX_RPC_AWAIT_NS;
-    const struct vx_rpc_calls calls = vx_rpc_govern_calls(vx_rpc_place_of(record));
-    i32 most = calls.own + 1;
-    if (most > calls_part(rpc, &calls)) return NULL;
+    int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
+    return record->counted && (wire == VX_RPC_SENDING || wire == VX_RPC_CUT) &&
+           atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed) <= until_ns;
+}
+
+/* Whether the origin of `one` has more calls in flight than that of `other`, or then its
+ * connection, or it is older. */
+static bool has_more(const struct room *one, const struct room *other)
+{
+    if (!other->going) return true;
+    if (one->calls.of_origin != other->calls.of_origin)
+        return one->calls.of_origin > other->calls.of_origin;
+    if (one->calls.own != other->calls.own) return one->calls.own > other->calls.own;
+    return one->going->call.arrived_ns < other->going->call.arrived_ns;
+}
+
+/* Under the lock.  One whose answer is not read, with a reference; or NULL: of a crowd, or for a
+ * connection with few calls in flight of one with more.  Without it 156 connections with 16 such
+ * calls or one each had all places, the last ones, too; by connections alone 1,000 of one
+ * address with two each gave none to a client with one. */
+static struct vx_rpc_record *room_unread(const struct want *want)
+{
+    struct vx_rpc *rpc = want->record->rpc;
+    const i64 until_ns = vx_clock_ns() - VX_RPC_AWAIT_NS;
+    const i32 own = want->own.own;
+    const bool few = own < calls_part(rpc, &want->own);
+    struct room first = {NULL, {0}};
     for (i32 i = 0; i < rpc->records_count; i++) {
-        struct vx_rpc_record *one = &rpc->records[i];
-        int wire = atomic_load_explicit(&one->wire, memory_order_relaxed);
-        if (!one->counted || (wire != VX_RPC_SENDING && wire != VX_RPC_CUT)) continue;
-        if (atomic_load_explicit(&one->wire_since_ns, memory_order_relaxed) > until_ns)
-            continue;
-        i32 has = vx_rpc_govern_has(vx_rpc_place_of(one), VX_RPC_SHARE_CALLS);
-        if (has <= most) continue;
-        most = has;
-        going = one;
+        struct room room = {&rpc->records[i], {0}};
+        if (!is_unread(room.going, until_ns)) continue;
+        room.calls = vx_rpc_govern_calls(vx_rpc_place_of(room.going));
+        if (!gives(want, &room.calls, few && room.calls.own > own + 1)) continue;
+        if (has_more(&room, &first)) first = room;
     }
-    return going && vx_rpc_record_hold(going) ? going : NULL;
+    return first.going && vx_rpc_record_hold(first.going) ? first.going : NULL;
 }
 
 /* Whether the rest of the message may be on its way: it comes fast, or its call, the only one of
  * its connection, has just begun. */
-static bool may_come(const struct vx_rpc_record *record, i32 has, i64 now_ns)
+static bool may_come(const struct vx_rpc_record *record, const struct vx_rpc_calls *calls,
+                     i64 now_ns)
 {
+    const i32 has = calls->own;
     i64 came = vx_rpc_govern_came(vx_rpc_place_of(record));
     i64 age_us = (now_ns - record->call.arrived_ns) / VX_NS_PER_US;
     if (has == 1 && age_us < FRESH_US) return true;
@@ -205,27 +239,25 @@ static bool may_come(const struct vx_rpc_record *record, i32 has, i64 now_ns)
 }
 
 /* Under the lock.  For a call that is entitled to a place beyond calls_max, and all are taken:
- * one there whose message is not whole, of the connection with most calls in flight, the oldest
- * of these, with a reference; or NULL.  Halves of messages have no time there: 64 of them kept
+ * one there whose message is not whole, of a crowd or of a connection with as many calls in
+ * flight, with a reference; or NULL.  Halves of messages have no time there: 64 of them kept
  * everybody out for as long as they were halves. */
-static struct vx_rpc_record *room_beyond(const struct vx_rpc_record *record)
+static struct vx_rpc_record *room_beyond(const struct want *want)
 {
-    struct vx_rpc *rpc = record->rpc;
-    struct vx_rpc_record *going = NULL;
-    i64 now_ns = vx_clock_ns();
-    i32 most = vx_rpc_govern_has(vx_rpc_place_of(record), VX_RPC_SHARE_CALLS);
+    struct vx_rpc *rpc = want->record->rpc;
+    const i64 now_ns = vx_clock_ns();
+    struct room first = {NULL, {0}};
     for (i32 i = 0; i < rpc->records_count; i++) {
-        struct vx_rpc_record *one = &rpc->records[i];
-        struct vx_rpc_place place = vx_rpc_place_of(one);
-        if (!one->counted || !one->beyond || !one->awaits) continue;
-        i32 has = vx_rpc_govern_has(place, VX_RPC_SHARE_CALLS);
-        bool younger = going && one->call.arrived_ns >= going->call.arrived_ns;
-        if (has < most || (has == most && younger)) continue;
-        if (!vx_rpc_govern_is_behind(place) || may_come(one, has, now_ns)) continue;
-        most = has;
-        going = one;
+        struct room room = {&rpc->records[i], {0}};
+        const struct vx_rpc_place place = vx_rpc_place_of(room.going);
+        if (!room.going->counted || !room.going->beyond || !room.going->awaits) continue;
+        room.calls = vx_rpc_govern_calls(place);
+        if (!gives(want, &room.calls, room.calls.own >= want->own.own)) continue;
+        if (!vx_rpc_govern_is_behind(place) || may_come(room.going, &room.calls, now_ns))
+            continue;
+        if (has_more(&room, &first)) first = room;
     }
-    return going && vx_rpc_record_hold(going) ? going : NULL;
+    return first.going && vx_rpc_record_hold(first.going) ? first.going : NULL;
 }
 
 /* Under the lock. */
@@ -249,20 +281,36 @@ void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts)
     vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_REFUSED, counts ? 1 : -1);
 }
 
+/* Under the lock.  The record that makes room for `record`, which may have a place while fewer than
+ * `limit` are taken, with a reference; or NULL.  First one of a crowd, whatever it waits for:
+ * an honest gateway has many calls whose messages are on their way. */
+static struct vx_rpc_record *room_find(struct vx_rpc_record *record, i32 limit)
+{
+    const struct vx_rpc *rpc = record->rpc;
+    struct vx_rpc_record *going = NULL;
+    struct want want = {record, vx_rpc_govern_calls(vx_rpc_place_of(record)), true};
+    if (!limit || calls_of(rpc) < rpc->options.calls_max) return NULL;
+    const bool none = limit > rpc->options.calls_max && calls_of(rpc) >= limit;
+    for (i32 turn = 0; turn < 2 && !going; turn++) {
+        want.crowds = turn == 0;
+        if (want.crowds && is_crowd(rpc, &want.own)) continue;
+        going = room_idle(&want);
+        if (!going) going = room_unread(&want);
+        if (!going && none) going = room_beyond(&want);
+    }
+    return going;
+}
+
 bool vx_rpc_record_admit(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
-    struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
     i32 limit = calls_limit(record);
-    bool full = limit && calls_of(rpc) >= rpc->options.calls_max;
-    if (full) going = room_find(record);
-    if (full && !going) going = room_unread(record);
-    bool none = calls_of(rpc) >= limit && limit > rpc->options.calls_max;
-    if (none && !going) going = room_beyond(record);
+    struct vx_rpc_record *going = room_find(record, limit);
     if (going) vx_rpc_call_count(going, false);
     if (going) vx_rpc_refused_count(going, true);
-    bool admitted = calls_of(rpc) < limit;
+    /* Who has taken another's place needs none of its own. */
+    bool admitted = going || calls_of(rpc) < limit;
     if (admitted) vx_rpc_call_count(record, true);
     if (admitted && lasts(record)) vx_rpc_await_begin(record);
     pthread_mutex_unlock(&rpc->lock);

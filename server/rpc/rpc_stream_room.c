@@ -54,6 +54,19 @@ static bool may_lose_unserved(const struct vx_rpc_record *record)
     return !record->stream.served && may_lose_stream(record);
 }
 
+/* Whether its origin has more than its part. */
+static bool is_over(const struct vx_rpc_record *record)
+{
+    return record->stream.open && record->stream.started &&
+           !vx_rpc_govern_has_part(vx_rpc_place_of(record),
+                                   record->rpc->options.streams_max);
+}
+
+static bool may_lose_over(const struct vx_rpc_record *record)
+{
+    return may_lose_stream(record) && is_over(record);
+}
+
 /* It was answered a moment ago, and its origin has no more than its part: others have no
  * claim to it.  An origin with four busy streams lost three of them to 64 addresses with
  * streams that were never answered. */
@@ -124,17 +137,31 @@ static struct vx_rpc_record *room_stream(const struct vx_rpc_record *record,
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
 
+/* Under the lock.  The one that makes room, with a reference; or NULL.  For an origin that has no
+ * more than its part first one of an origin that has more, an idle one if there is any: 256
+ * connections of one address with an unread answer each, begun again every 8 s, had all of
+ * them. */
+static struct vx_rpc_record *room_find(const struct vx_rpc_record *record)
+{
+    const struct vx_rpc_place place = vx_rpc_place_of(record);
+    const i32 own = vx_rpc_govern_streams_from(place);
+    const bool has_part = vx_rpc_govern_has_part(place, record->rpc->options.streams_max);
+    struct vx_rpc_record *going = NULL;
+    if (has_part) going = room_stream(record, may_lose_over, 0);
+    if (has_part && !going) going = room_stream(record, is_over, 0);
+    /* None of an origin with fewer streams: a crowd of one address took every stream of others
+     * that paused for 5 s, or that had asked nothing for 1 s. */
+    if (!going) going = room_stream(record, may_lose_unserved, own);
+    if (!going) going = room_crowd(record);
+    return going ? going : room_stream(record, may_lose_stream, own);
+}
+
 bool vx_rpc_stream_admit(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
-    struct vx_rpc_record *going = NULL;
     pthread_mutex_lock(&rpc->lock);
-    bool full = rpc->streams >= rpc->options.streams_max;
-    if (full) going = room_stream(record, may_lose_unserved, 0);
-    if (full && !going) going = room_crowd(record);
-    /* A crowd of one address took every stream of others that paused for 5 s. */
-    i32 own = vx_rpc_govern_streams_from(vx_rpc_place_of(record));
-    if (full && !going) going = room_stream(record, may_lose_stream, own);
+    const bool full = rpc->streams >= rpc->options.streams_max;
+    struct vx_rpc_record *going = full ? room_find(record) : NULL;
     if (going) vx_rpc_stream_uncount(going);
     if (going) vx_rpc_refused_count(going, true);
     bool admitted = rpc->streams < rpc->options.streams_max;

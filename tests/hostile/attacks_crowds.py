@@ -244,6 +244,56 @@ def stream_crowd(swarm, target):
     swarm.add(300, target.grpc, script, sources=1)
 
 
+def streams_renewed(model, seconds):
+    """A stream whose answer the window keeps here, given up and begun again after so long."""
+    request = h2.message(h2.infer_request(model, 1))
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=0)
+        for stream in itertools.count(1, 2):
+            yield h2.headers(stream, h2.call_block(h2.STREAM)) + h2.data(stream, request)
+            for _ in range(int(seconds / 0.1)):
+                yield 0.1
+                if stream in windows.ended:
+                    break
+            else:
+                yield h2.reset(stream)
+    return script
+
+
+def streams_used(model, pause, count=3):
+    """An honest client: a stream, the request after a pause, and so on; it wants each answered."""
+    request = h2.message(h2.infer_request(model, 1))
+
+    def script(peer):
+        windows, answered, refused = h2.Windows(), 0, False
+        peer.hear = windows.feed
+        yield h2.opening()
+        for stream in itertools.count(1, 2):
+            yield h2.headers(stream, h2.call_block(h2.STREAM))
+            if pause:
+                yield pause
+            yield h2.data(stream, request)
+            while not windows.answered & {stream} and stream not in windows.ended:
+                yield 0.02
+            refused = refused or stream in windows.ended
+            answered += 1
+            peer.served = answered >= count and not refused
+            yield h2.data(stream, b"", h2.END_STREAM)
+            yield 0.2
+    return script
+
+
+@attack("300 connections of one address with a stream whose answer is not read, begun again every "
+        "8 s, beside clients whose streams pause before they ask", seconds=5)
+def streams_kept(swarm, target):
+    swarm.add(300, target.grpc, streams_renewed(target.model, 8), sources=1)
+    swarm.add_honest(4, target.grpc, streams_used(target.model, 0))
+    swarm.add_honest(4, target.grpc, streams_used(target.model, 1.5))
+
+
 @attack("40 connections with messages of 40 MB that come at 400 KB/s once it is tight", seconds=5)
 def crawling(swarm, target):
     body = memoryview(h2.message(bytes(40 * MB)))

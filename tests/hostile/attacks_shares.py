@@ -3,6 +3,7 @@
 import itertools
 
 import h2
+from attacks_crowds import some_at_once
 from roster import attack
 from swarm import CLOSE
 
@@ -141,6 +142,26 @@ def megabytes(model, stands, count=4):
             peer.served = peer.served or answered >= count
             yield 0.25
     return script
+
+
+@attack("600 connections of one address with two answers each that are not read, beside a gateway "
+        "with 16 requests at once", seconds=5)
+def answers_two(swarm, target):
+    request = h2.message(h2.infer_request(target.model, 1))
+
+    def script(peer):
+        windows, ids, begun = h2.Windows(), itertools.count(1, 2), []
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=0)
+        while True:
+            begun = [one for one in begun if one not in windows.ended]
+            news = [next(ids) for _ in range(2 - len(begun))]
+            begun += news
+            calls = b"".join(h2.headers(one, h2.call_block(h2.INFER))
+                             + h2.data(one, request, h2.END_STREAM) for one in news)
+            yield calls or None
+    swarm.add(600, target.grpc, script, sources=1)
+    swarm.add_honest(1, target.grpc, some_at_once(target.model, 16, 60))
 
 
 def ask_unread(windows, stream, request):

@@ -30,6 +30,8 @@ TCP = {
     "crawling": (("crawling",), 6),  # what it adds must not grow with time
     "stream_places": (("stream_places",), 2),
     "stream_crowd": (("stream_crowd",), 3),
+    "streams_kept": (("streams_kept",), 5),
+    "answers_two": (("answers_two",), 5),
     "arena_full": (("arena_full",), 1.5),
     "arena_one_address": (("arena_one_address",), 4),
     "arena_pieces": (("arena_pieces",), 6),
@@ -155,6 +157,7 @@ QUICK = {
     "room_kept", "pieces_pinned",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
     "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "watch_crowd", "past_windows",
+    "answers_two", "streams_kept",
     "calls", "messages",
 }
 
