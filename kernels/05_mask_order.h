@@ -22,16 +22,19 @@
  *          word has a row and the bits of its key that are still to be sorted by, 18 at
  *          most.
  *          A signature says first what many offsets have together: whether a row has any
- *          neighbour in a plane, or in a run of offsets.  Sorted by it the rows of a tile have
- *          fewer offsets together.  Offsets that tiles of 64 and of 256 rows have, sorted by
- *          the mask and by the signature, and neighbours of a row:
- *            3^3   125,562 voxels of LiDAR      12.3 14.3   10.4 11.5    6.3
- *                  the same, half as fine       15.9 18.2   13.4 14.5    8.9
- *                  walls of a room              17.4 19.6   14.3 16.0    7.1
- *                  5 % of voxels at random       4.4  6.3    3.9  5.1    2.3
- *                  a shell of 252,392 voxels    13.9 15.8   13.8 15.7   12.7
- *            5^3   the LiDAR                    83.6 92.8   68.3 77.4   17.5
- *          That takes four passes instead of three, of 5^3 three instead of fourteen.
+ *          neighbour of a set of them, or in a run.  Sorted by it the rows of a tile have fewer
+ *          offsets together.  Offsets that tiles of 64 and of 256 rows have, sorted by the mask,
+ *          by planes and offsets (32 bits), and by the sets (18 bits, 27 from the torus on), and
+ *          neighbours of a row:
+ *            3^3   125,562 voxels of LiDAR      12.3 14.3   10.4 11.5   10.1 11.3    6.3
+ *                  the same, half as fine       16.1 18.4   13.6 14.7   13.5 14.7    9.0
+ *                  walls of a room              11.9 12.9   11.2 11.5   11.2 11.5   10.6
+ *                  a tree                       18.9 20.5   17.2 18.5   16.9 18.4    9.8
+ *                  5 % of voxels at random       4.4  6.3    3.8  5.0    3.9  4.9    2.3
+ *                  a torus of 145,168           14.1 16.5   14.0 16.2   14.1 15.8   12.4
+ *                  a shell of 255,104 voxels    14.0 15.9   13.9 15.7   14.1 15.5   12.9
+ *            5^3   the LiDAR                    83.6 92.8   68.3 77.4               17.5
+ *          3^3 takes two passes, or three or four of many rows; 5^3 three instead of fourteen.
  * Steps    small: order_small does everything.
  *          large, for each digit:
  *          1 order_count: how often each value occurs in each tile
@@ -111,31 +114,64 @@ struct vx_mask_order_args {
 /* Offsets of 3^3, v = 9*x + 3*y + z: the only kernel of so many that has a run. */
 #define VX_ORDER_CUBE 27
 
-/* What rows are sorted by before their offsets one by one: of 3^3 whether a row has any in
- * the planes z, y and x = 0 and 2, above all offsets but the middle one, which a voxel of a
- * submanifold map always has; of a larger kernel only whether it has any of each run. */
-VX_BOTH uint32_t vx_order_signature(const uint32_t *mask, int32_t bits, int32_t run)
-{
-    uint32_t word = 0;
-    if (bits == VX_ORDER_CUBE) {
-        const uint32_t m = mask[0];
-        return (m & 0x1fffu) | (m >> 14 & 0x1fffu) << 13 |
-               (uint32_t)((m & 0x1249249u) != 0) << 26 |
-               (uint32_t)((m & 0x4924924u) != 0) << 27 |
-               (uint32_t)((m & 0x01c0e07u) != 0) << 28 |
-               (uint32_t)((m & 0x70381c0u) != 0) << 29 |
-               (uint32_t)((m & 0x00001ffu) != 0) << 30 |
-               (uint32_t)((m & 0x7fc0000u) != 0) << 31;
-    }
-    for (int32_t v = 0; v < bits; v++) word |= (mask[v / 32] >> v % 32 & 1u) << v / run;
-    return word;
-}
+/* What the rank of a row of 3^3 is made of: whether the row has any offset of a set, one bit
+ * for each, the highest first.  Bit v of a set is offset v.  kernels/README.md says how they
+ * were found.  Few rows are told apart by fewer sets, in two digits; for very many, planes and
+ * single offsets are better by 1 to 2 %. */
+#define VX_ORDER_SETS      27
+#define VX_ORDER_SETS_FEW  18
+#define VX_ORDER_SETS_MANY 32
+#define VX_ORDER_ROWS_FEW  (1 << 17) /* and fewer */
+#define VX_ORDER_ROWS_MANY (1 << 19) /* more than these */
 
-/* Bits of the rank of so many offsets. */
-VX_BOTH int32_t vx_order_rank_bits(int32_t bits, int32_t run)
+/* Bits of the rank of n rows with so many offsets. */
+VX_BOTH int32_t vx_order_rank_bits(int32_t bits, int32_t run, int64_t n)
 {
     if (!run) return bits;
-    return bits == VX_ORDER_CUBE ? 32 : (bits + run - 1) / run;
+    if (bits != VX_ORDER_CUBE) return (bits + run - 1) / run;
+    if (n > VX_ORDER_ROWS_MANY) return VX_ORDER_SETS_MANY;
+    return n > VX_ORDER_ROWS_FEW ? VX_ORDER_SETS : VX_ORDER_SETS_FEW;
+}
+
+/* Of 3^3 whether a row has any offset in the planes z, y and x = 0 and 2, above all offsets but
+ * the middle one, which a voxel of a submanifold map always has. */
+VX_BOTH uint32_t vx_order_planes(uint32_t m)
+{
+    return (m & 0x1fffu) | (m >> 14 & 0x1fffu) << 13 |
+           (uint32_t)((m & 0x1249249u) != 0) << 26 |
+           (uint32_t)((m & 0x4924924u) != 0) << 27 |
+           (uint32_t)((m & 0x01c0e07u) != 0) << 28 |
+           (uint32_t)((m & 0x70381c0u) != 0) << 29 |
+           (uint32_t)((m & 0x00001ffu) != 0) << 30 |
+           (uint32_t)((m & 0x7fc0000u) != 0) << 31;
+}
+
+/* The sets that a row of n has, or the first of them. */
+VX_BOTH uint32_t vx_order_sets(uint32_t m, int64_t n)
+{
+    const uint32_t sets[VX_ORDER_SETS] = {
+        0x01c0e07, 0x4924924, 0x1249249, 0x70381c0, 0x7fc0000, 0x0000007, 0x0000048,
+        0x0000030, 0x0000080, 0x2010080, 0x0201000, 0x0020200, 0x0000400, 0x0400000,
+        0x0000100, 0x0004000, 0x0080000, 0x0008800, 0x2000002, 0x0800008, 0x0001000,
+        0x0100040, 0x0000012, 0x0200020, 0x0040000, 0x1000004, 0x0010000};
+    uint32_t word = 0;
+    VX_BOTH_UNROLL
+    for (int32_t k = 0; k < VX_ORDER_SETS; k++)
+        word = word << 1 | (uint32_t)((m & sets[k]) != 0);
+    return n > VX_ORDER_ROWS_FEW ? word : word >> (VX_ORDER_SETS - VX_ORDER_SETS_FEW);
+}
+
+/* What n rows are sorted by instead of their masks; of a larger kernel than 3^3 whether a row
+ * has any offset of each run. */
+VX_BOTH uint32_t vx_order_signature(const uint32_t *mask, int32_t bits, int32_t run,
+                                    int64_t n)
+{
+    uint32_t word = 0;
+    if (bits == VX_ORDER_CUBE)
+        return n > VX_ORDER_ROWS_MANY ? vx_order_planes(mask[0])
+                                      : vx_order_sets(mask[0], n);
+    for (int32_t v = 0; v < bits; v++) word |= (mask[v / 32] >> v % 32 & 1u) << v / run;
+    return word;
 }
 
 /* Independent sorts in one launch: block (x, y, z) is block (x, y) of sort z, and ends at

@@ -35,7 +35,7 @@ static void ranked_of(const struct vx_mask_order_args *args, int32_t group, int6
     ranked->words = args->masks + row * args->words;
     ranked->begin = group * args->bits;
     if (!args->run) return;
-    ranked->signature = vx_order_signature(ranked->words, args->bits, args->run);
+    ranked->signature = vx_order_signature(ranked->words, args->bits, args->run, args->n);
     ranked->words = &ranked->signature;
 }
 
@@ -49,7 +49,7 @@ static bool row_is_before(const struct vx_mask_order_args *args, int32_t group, 
     ranked_of(args, group, a, &of_a);
     ranked_of(args, group, b, &of_b);
     int32_t begin = of_a.begin;
-    for (int32_t bit = begin + vx_order_rank_bits(args->bits, args->run) - 1;
+    for (int32_t bit = begin + vx_order_rank_bits(args->bits, args->run, args->n) - 1;
          bit >= begin; bit--) {
         uint32_t bit_a = mask_bit(of_a.words, bit);
         if (bit_a != mask_bit(of_b.words, bit)) return (bit_a ^ odd) == 0;
@@ -156,7 +156,7 @@ static uint32_t key_of_row(const struct vx_mask_order_args *args, int32_t group,
     struct ranked ranked;
     uint32_t key = 0, odd = 0;
     ranked_of(args, group, row, &ranked);
-    for (int32_t bit = vx_order_rank_bits(args->bits, args->run) - 1;
+    for (int32_t bit = vx_order_rank_bits(args->bits, args->run, args->n) - 1;
          bit >= args->key_low; bit--) {
         uint32_t here = mask_bit(ranked.words, ranked.begin + bit);
         odd = args->gray ? odd ^ here : here;

@@ -46,7 +46,7 @@ VX_DEVICE uint32_t rank_bits(const struct vx_mask_order_args *args, const uint32
                              int32_t low, int32_t count, int32_t group)
 {
     if (args->run) {
-        uint32_t word = vx_order_signature(mask, args->bits, args->run);
+        uint32_t word = vx_order_signature(mask, args->bits, args->run, args->n);
         return (args->gray ? gray_place(word) : word) >> low & ones(count);
     }
     int32_t begin = group * args->bits + low;
@@ -183,7 +183,7 @@ VX_DEVICE void small_sort(const struct vx_mask_order_args *args, uint32_t *eleme
     for (uint32_t row = vx_thread(); row < n; row += VX_ORDER_SMALL_THREADS)
         elements[row] = row;
     vx_barrier();
-    const int32_t bits = vx_order_rank_bits(args->bits, args->run);
+    const int32_t bits = vx_order_rank_bits(args->bits, args->run, n);
     for (int32_t low = 0; low < bits; low += VX_ORDER_DIGIT) {
         pass.bits = 0;
         if (low % VX_ORDER_CHUNK == 0) {

@@ -84,8 +84,8 @@ static size_t layout_take(struct order_layout *layout, i64 words)
 static struct order_layout order_layout_make(const struct vx_gpu_order_want *want)
 {
     const i32 run = order_run(want);
-    struct order_layout layout = {.bits =
-                                      vx_order_rank_bits(want->v / want->groups, run)};
+    struct order_layout layout = {
+        .bits = vx_order_rank_bits(want->v / want->groups, run, want->n)};
     struct order_pass pass = {0};
     i32 digit_max = 0;
     while (order_pass_next(layout.bits, &pass)) {

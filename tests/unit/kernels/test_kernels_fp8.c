@@ -141,6 +141,30 @@ START_TEST(test_rows_stay_numbers)
 }
 END_TEST
 
+/* Every number of (2, 80, 16) is its own index, so that its place can be looked up. */
+START_TEST(test_weight_tile)
+{
+    enum { V = 2, CI = 80, CO = 16, BLOCKS = 2 };
+    static u16 in[V * CI * CO], out[V * BLOCKS * CO * 64 + 1];
+    for (i32 i = 0; i < V * CI * CO; i++) in[i] = (u16)(i + 1);
+    memset(out, 0x55, sizeof out);
+    const struct vx_weight_tile_args args = {
+        .v = V, .ci = CI, .co = CO, .number_bytes = 2, .in = in, .out = out};
+    run("weight_tile", &args, VX_NUMBER_F32);
+    for (i32 v = 0; v < V; v++)
+        for (i32 ci = 0; ci < BLOCKS * 64; ci++)
+            for (i32 co = 0; co < CO; co++) {
+                i32 chunk = ci % 64 / 8 ^ co % 8;
+                i32 at = ((v * BLOCKS + ci / 64) * CO + co) * 64 + chunk * 8 + ci % 8;
+                i32 expected = ci < CI ? (v * CI + ci) * CO + co + 1 : 0;
+                ck_assert_int_eq(out[at], expected);
+            }
+    ck_assert_uint_eq(out[V * BLOCKS * CO * 64], 0x5555);
+    ck_assert_int_eq(vx_weight_tile_blocks(64, 2), 1);
+    ck_assert_int_eq(vx_weight_tile_blocks(65, 2), 2);
+}
+END_TEST
+
 /* Every byte of (2, 144, 16) is known by its place. */
 START_TEST(test_weight_tile_bytes)
 {
@@ -255,6 +279,7 @@ int main(void)
     tcase_add_test(cases, test_scale);
     tcase_add_loop_test(cases, test_rows, 0, 4);
     tcase_add_test(cases, test_rows_stay_numbers);
+    tcase_add_test(cases, test_weight_tile);
     tcase_add_test(cases, test_weight_tile_bytes);
     tcase_add_test(cases, test_conv);
     tcase_add_test(cases, test_tiles);

@@ -3,7 +3,6 @@
 #include "engine/base/process/check.h"
 #include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
-#include "kernels/29_weight_tile.h"
 #include "kernels/kernel.h"
 #include "tests/support/voxels.h"
 
@@ -67,36 +66,43 @@ static int rank_compare(const void *one, const void *other)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-/* Whether a row has any offset of 3^3 with this coordinate along an axis. */
-static bool plane_has(const struct vx_mask_order_args *args, i64 row, i32 axis, i32 side)
+/* Of 3^3: the sets of offsets of which a rank says whether a row has any, the highest bit first;
+ * 'a' is offset 0, and '{' is offset 26. */
+static const char *const cube_sets[27] = {
+    "abcjklstu", "cfilorux{", "adgjmpsvy", "ghipqryz{", "stuvwxyz{", "abc", "dg",
+    "ef",        "h",         "hqz",       "mv",        "jr",        "k",   "w",
+    "i",         "o",         "t",         "lp",        "bz",        "dx",  "m",
+    "gu",        "be",        "fv",        "s",         "cy",        "q"};
+/* Of many rows: planes, then single offsets. */
+static const char *const cube_planes[32] = {
+    "stuvwxyz{", "abcdefghi", "ghipqryz{", "abcjklstu", "cfilorux{", "adgjmpsvy", "{",
+    "z",         "y",         "x",         "w",         "v",         "u",         "t",
+    "s",         "r",         "q",         "p",         "o",         "m",         "l",
+    "k",         "j",         "i",         "h",         "g",         "f",         "e",
+    "d",         "c",         "b",         "a"};
+
+static i32 ranked_bits(const struct vx_mask_order_args *args)
 {
-    bool any = false;
-    for (i32 v = 0; v < 27; v++) {
-        const i32 coordinates[3] = {v / 9, v / 3 % 3, v % 3};
-        if (coordinates[axis] == side) any |= mask_has(args->masks, args->words, row, v);
-    }
-    return any;
+    if (args->run && args->bits == 27)
+        return args->n <= 131072 ? 18 : args->n <= 524288 ? 27 : 32;
+    return args->run ? (args->bits + args->run - 1) / args->run : args->bits;
 }
 
-/* Bit k of what a row is ranked by.  A signature of 3^3: 13 offsets, the 13 behind the
- * middle one, planes z = 0 and 2, y and x; else whether it has any of the k-th run. */
+/* Bit k of what a row is ranked by: of 3^3 a set, else whether it has any of the k-th run. */
 static bool ranked_has(const struct vx_mask_order_args *args, i32 group, i64 row, i32 k)
 {
     const u32 *masks = args->masks;
     bool any = false;
     if (!args->run) return mask_has(masks, args->words, row, group * args->bits + k);
-    if (args->bits == 27 && k >= 26)
-        return plane_has(args, row, 2 - (k - 26) / 2, (k - 26) % 2 * 2);
-    if (args->bits == 27) return mask_has(masks, args->words, row, k < 13 ? k : k + 1);
+    if (args->bits == 27) {
+        const i32 at = ranked_bits(args) - 1 - k;
+        const char *set = args->n > 524288 ? cube_planes[at] : cube_sets[at];
+        for (; *set; set++) any |= mask_has(masks, args->words, row, *set - 'a');
+        return any;
+    }
     for (i32 v = k * args->run; v < (k + 1) * args->run && v < args->bits; v++)
         any |= mask_has(masks, args->words, row, v);
     return any;
-}
-
-static i32 ranked_bits(const struct vx_mask_order_args *args)
-{
-    if (!args->run) return args->bits;
-    return args->bits == 27 ? 32 : (args->bits + args->run - 1) / args->run;
 }
 
 /* Bit k of the Gray rank: whether an odd number of the bits from k up are set. */
@@ -245,6 +251,24 @@ START_TEST(test_gray_by_hand)
 }
 END_TEST
 
+/* The more rows the more sets. */
+START_TEST(test_sets_of_a_cube)
+{
+    static const i64 rows[] = {1, 131072, 131073, 524288, 524289, INT64_C(1) << 30};
+    struct voxels_random random = {9};
+    for (i32 i = 0; i < 1000; i++) {
+        u32 mask = 1u << i % 27 | (i < 27 ? 0 : random_mask(&random, i % 4) & 0x7ffffffu);
+        const struct vx_mask_order_args args = {
+            .n = rows[i % 6], .words = 1, .bits = 27, .run = 3, .masks = &mask};
+        u32 left = vx_order_signature(&mask, 27, 3, args.n);
+        ck_assert_int_eq(vx_order_rank_bits(27, 3, args.n), ranked_bits(&args));
+        for (i32 k = 0; k < ranked_bits(&args); k++)
+            left ^= (u32)ranked_has(&args, 0, 0, k) << k;
+        ck_assert_uint_eq(left, 0);
+    }
+}
+END_TEST
+
 /* --- the large sort, pass by pass --- */
 
 /* Counts of one pass: how many rows of each tile have each digit of the rank. */
@@ -303,8 +327,9 @@ static const struct {
     {{2049, 27, 9, true, 0}, 3, 3},    {{300, 125, 1, true, 0}, 27, 9},
     {{200, 343, 1, false, 0}, 27, 9},  {{2500, 32, 1, true, 0}, 32, 8},
     {{1, 27, 1, true, 0}, 27, 9},      {{130, 70, 2, true, 0}, 32, 7},
-    {{5000, 27, 1, true, 3}, 32, 8},   {{300, 125, 1, true, 5}, 25, 9},
-    {{200, 343, 1, false, 13}, 27, 9},
+    {{5000, 27, 1, true, 3}, 18, 9},   {{300, 125, 1, true, 5}, 25, 9},
+    {{200, 343, 1, false, 13}, 27, 9}, {{131072, 27, 1, true, 3}, 18, 9},
+    {{131073, 27, 1, true, 3}, 27, 9},
 };
 
 START_TEST(test_large)
@@ -436,32 +461,6 @@ START_TEST(test_pairs)
 }
 END_TEST
 
-/* --- tiled weights --- */
-
-/* Every number of (2, 80, 16) is its own index, so that its place can be looked up. */
-START_TEST(test_weight_tile)
-{
-    enum { V = 2, CI = 80, CO = 16, BLOCKS = 2 };
-    static u16 in[V * CI * CO], out[V * BLOCKS * CO * 64 + 1];
-    for (i32 i = 0; i < V * CI * CO; i++) in[i] = (u16)(i + 1);
-    memset(out, 0x55, sizeof out);
-    const struct vx_weight_tile_args args = {
-        .v = V, .ci = CI, .co = CO, .number_bytes = 2, .in = in, .out = out};
-    run("weight_tile", &args);
-    for (i32 v = 0; v < V; v++)
-        for (i32 ci = 0; ci < BLOCKS * 64; ci++)
-            for (i32 co = 0; co < CO; co++) {
-                i32 chunk = ci % 64 / 8 ^ co % 8;
-                i32 at = ((v * BLOCKS + ci / 64) * CO + co) * 64 + chunk * 8 + ci % 8;
-                i32 expected = ci < CI ? (v * CI + ci) * CO + co + 1 : 0;
-                ck_assert_int_eq(out[at], expected);
-            }
-    ck_assert_uint_eq(out[V * BLOCKS * CO * 64], 0x5555);
-    ck_assert_int_eq(vx_weight_tile_blocks(64, 2), 1);
-    ck_assert_int_eq(vx_weight_tile_blocks(65, 2), 2);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("kernels_order");
@@ -469,10 +468,10 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, test_small, 0, VX_COUNT(small_shapes));
     tcase_add_test(cases, test_gray_by_hand);
+    tcase_add_test(cases, test_sets_of_a_cube);
     tcase_add_loop_test(cases, test_large, 0, VX_COUNT(large_shapes));
     tcase_add_test(cases, test_scan_by_hand);
     tcase_add_test(cases, test_tiles_by_hand);
-    tcase_add_test(cases, test_weight_tile);
     tcase_add_loop_test(cases, test_pairs, 0, 7);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

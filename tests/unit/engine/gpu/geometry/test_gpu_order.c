@@ -295,9 +295,9 @@ static const struct shape shapes[] = {
     {300, {7, 7, 2}, 1, true, 4, 0},
     {300, {9, 9, 4}, 1, true, 12, 0},
     {300, {7, 7, 7}, 1, true, 13, 0},
-    /* One block sorts 8192 rows, and more take passes: of 32 bits, 9, 18, 32 of masks. */
+    /* One block sorts 8192 rows, and more take passes: of 18 bits, 9, 18, 32 of masks. */
     {8192, {3, 3, 3}, 1, true, 3, 0},
-    {8193, {3, 3, 3}, 1, true, 3, 4},
+    {8193, {3, 3, 3}, 1, true, 3, 2},
     {8193, {3, 3, 3}, 3, true, 0, 1},
     {10240, {3, 3, 2}, 1, true, 0, 2},
     {8193, {2, 4, 4}, 1, false, 0, 4},
@@ -311,6 +311,10 @@ static const struct shape shapes[] = {
     {16383, {3, 3, 3}, 3, true, 0, 1},
     {16384, {3, 3, 3}, 3, true, 0, 1},
     {16385, {2, 2, 2}, 1, true, 0, 1},
+    /* Many rows of 3^3 have 27 bits, and more of them 32. */
+    {131072, {3, 3, 3}, 1, true, 3, 2},
+    {131073, {3, 3, 3}, 1, true, 3, 3},
+    {524289, {3, 3, 3}, 1, true, 3, 4},
 };
 
 /* How often each kernel was launched for one order. */
@@ -381,7 +385,7 @@ static const struct {
     {2, {0, 7}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0},
     {4, {8, 0, 12, 23}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0},
     /* One that is not small makes passes of all; the most are 6, and 3 alone have lists. */
-    {2, {0, 24}, VX_GPU_UPLOAD_BYTES, 0, 4, 0, 0},
+    {2, {0, 24}, VX_GPU_UPLOAD_BYTES, 0, 2, 0, 0},
     {4, {24, 31, 34, 0}, VX_GPU_UPLOAD_BYTES, 0, 6, 1, 0},
     {3, {33, 35, 34}, VX_GPU_UPLOAD_BYTES, 0, 1, 1, 0},
     /* So many together, and no more; nor without room in the upload. */
