@@ -20,6 +20,7 @@ if(VX_SERVER)
     SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/tls/tls_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   vx_unit_test(NAME test_health LIBS server
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c)
+  vx_unit_test(NAME test_reflection_room LIBS server)
   vx_unit_test(NAME test_h2_meter LIBS server)
   vx_unit_test(NAME test_h2_waiting LIBS server)
   vx_unit_test(NAME test_hpack_table LIBS server)
