@@ -75,21 +75,6 @@ static bool stream_reflects(const struct vx_call *call)
            call->method == VX_METHOD_ID_REFLECTION_V1ALPHA;
 }
 
-/* The oldest of the connection that has most of them; `all` has the newest first. */
-static struct vx_call *reflection_least(struct vx_call *const *all, i32 count)
-{
-    struct vx_call *least = NULL;
-    for (i32 i = 0, most = 0; i < count; i++) {
-        i32 has = 0;
-        for (i32 k = 0; k < count; k++)
-            has += all[k]->peer.connection == all[i]->peer.connection;
-        if (has < most) continue;
-        most = has;
-        least = all[i];
-    }
-    return least;
-}
-
 /* Adds a reflection stream; when there are too many, one ends. */
 static void reflection_enter(struct vx_health *health, struct vx_call *call)
 {
@@ -105,9 +90,9 @@ static void reflection_enter(struct vx_health *health, struct vx_call *call)
     struct vx_why why;
     vx_why_set(&why,
                "the limit of %d reflection streams is reached and this one was the "
-               "oldest of the client with most; open it again",
+               "oldest of the address with most; open it again",
                VX_REFLECTIONS_MAX);
-    stream_fail(health, reflection_least(all, count),
+    stream_fail(health, vx_reflection_least(all, count),
                 vx_status_of_code(VX_CODE_RESOURCE_EXHAUSTED), &why);
 }
 

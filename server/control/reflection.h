@@ -27,4 +27,9 @@ VX_MUST_USE vx_status vx_reflection_answer(struct vx_span message,
                                            struct vx_arena *scratch, struct vx_why *why,
                                            struct vx_control_answer *answer);
 
+/* Which stream ends when there is one too many; `all` has the newest first, which is the one
+ * that has come.  It is of the origin that has most, so never of one that has fewer than the
+ * newcomer's; there of the connection that has most, and its oldest. */
+struct vx_call *vx_reflection_least(struct vx_call *const *all, i32 count);
+
 #endif

@@ -277,7 +277,7 @@ static vx_status check_room(const struct vx_sched *sched, const struct vx_job *j
                   "Exceeds maximum queue size",
                   "Exceeds maximum queue size: %d requests are already waiting, %d of "
                   "them from this client and %d from its address",
-                  sched->queued, own, sched->jobs_of[job->origin]);
+                  sched->queued, own, sched->origins[job->origin].jobs);
     i64 most = vx_sched_policy(instance, level)->max_queue_size;
     i32 waiting = vx_sched_level_jobs(instance, level);
     VX_ENSURE_WHY(most <= 0 || waiting < most, why, UNAVAILABLE,

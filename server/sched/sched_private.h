@@ -78,7 +78,13 @@ struct sched_instance {
 struct sched_client {
     u64 client;
     u64 turn;    /* of its latest job */
+    u64 sharers; /* clients of its origin that waited then, with itself */
     i32 waiting; /* jobs */
+    u16 origin;  /* under which it counts while some wait */
+};
+struct sched_origin {
+    i32 jobs;    /* that wait */
+    i32 clients; /* that have some */
 };
 
 struct vx_sched {
@@ -91,12 +97,10 @@ struct vx_sched {
     struct sched_line solo; /* solo jobs of all instances */
     struct vx_job **heap;   /* waiting jobs that expire, the earliest first */
     i32 heap_count;
-    u64 turn;            /* virtual time: what each client could have had by now */
+    u64 turn;            /* virtual time: what each origin could have had by now */
     u64 turn_last;       /* the latest turn that any job was given */
-    i32 clients_waiting; /* entries with a waiting job */
-    i32 origins_waiting; /* the same of origins */
-    i32 jobs_of[VX_SCHED_ORIGINS];    /* waiting ones of each origin */
-    i32 clients_of[VX_SCHED_ORIGINS]; /* its clients that have some */
+    i32 origins_waiting; /* origins with a waiting job */
+    struct sched_origin origins[VX_SCHED_ORIGINS];
     struct sched_client clients[SCHED_CLIENTS];
     struct sched_worker workers[VX_WORKERS_MAX];
     struct sched_instance instances[VX_INSTANCES_MAX];

@@ -80,12 +80,23 @@ static void line_count(struct sched_line *line, const struct vx_job *job, i32 si
     if (job->only) vx_sched_load_add(&line->bound[__builtin_ctz(job->only)], job, sign);
 }
 
-/* Searches from the tail: the place of a job is there if its client has many waiting
- * jobs; the job of a client with few walks past those of others. */
+/* The job behind which this one waits; NULL = it is the first.  Searches from both ends: the
+ * place of a job is at the tail if its origin has many waiting jobs, and near the head if it
+ * has few beside one with many. */
+static struct vx_job *line_find(const struct sched_line *line, const struct vx_job *job)
+{
+    struct vx_job *after = line->last, *before = line->first;
+    while (after && vx_sched_before(job, after)) {
+        if (vx_sched_before(job, before)) return before->previous;
+        after = after->previous;
+        before = before->next;
+    }
+    return after;
+}
+
 static void line_insert(struct sched_line *line, struct vx_job *job)
 {
-    struct vx_job *after = line->last;
-    while (after && vx_sched_before(job, after)) after = after->previous;
+    struct vx_job *after = line_find(line, job);
     job->previous = after;
     job->next = after ? after->next : line->first;
     *(after ? &after->next : &line->first) = job;

@@ -1,12 +1,18 @@
-/* sched_turn - the order in which clients are served.
+/* sched_turn - the order in which origins, and their clients, are served.
  *
- * Virtual time counts the voxels, of all sets, that each client could have had of the
+ * Virtual time counts the voxels, of all sets, that each origin could have had of the
  * devices so far: when a batch begins, it advances by the batch's cost divided by the
- * number of clients that wait.  The turn of a job is the virtual time at which it would
- * end if its client had exactly its share of the devices: the turn of the client's job
- * before it, or the current virtual time if that is later, plus the job's own cost.  The
- * job with the earliest turn goes first.  So a small job of a client with few waiting
- * jobs passes the many of another client, and the jobs of one client keep their order.
+ * number of origins that wait.  The turn of a job is the virtual time at which it would
+ * end if its client had exactly its share of the devices, an equal part of its origin's:
+ * the turn of the client's job before it, or the current virtual time if that is later,
+ * plus the job's own cost, once for each client of the origin that waits.  The job with
+ * the earliest turn goes first.  So a small job of a client with few waiting jobs passes
+ * the many of another client, the jobs of one client keep their order, and an origin gets
+ * no more by opening more connections.
+ *
+ * A job's turn stays as it was given, though clients come and go afterwards.  An origin whose
+ * clients come one after the other may so have more than its share of what waits; but then
+ * time advances for all, and the others' turns are the earlier ones.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,6 +33,11 @@
 static u64 cost_of(const struct vx_job *job)
 {
     return (u64)job->set_voxels + JOB_VOXELS;
+}
+
+static u64 later(u64 a, u64 b)
+{
+    return a > b ? a : b;
 }
 
 /* The current virtual time.  When no job waits it is the latest turn given, so that a
@@ -69,42 +80,64 @@ i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client)
     return sched->clients[client_row(sched, client)].waiting;
 }
 
+/* Among how many clients of its origin the job's would share, were it to wait. */
+static u64 sharers_of(const struct vx_sched *sched, const struct sched_client *client,
+                      const struct vx_job *job)
+{
+    return (u64)sched->origins[job->origin].clients + !client->waiting;
+}
+
+/* The turn of the client's job before.  What it owes was counted for as many sharers as there
+ * were then: if the others have left without having been served, it owes less. */
+static u64 client_turn(const struct vx_sched *sched, const struct sched_client *client,
+                       u64 sharers)
+{
+    const u64 now = turn_now(sched);
+    if (client->waiting || client->turn <= now || sharers >= client->sharers)
+        return client->turn;
+    return now + (client->turn - now) / client->sharers * sharers;
+}
+
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job)
 {
     const struct sched_client *client = &sched->clients[client_row(sched, job->client)];
     bool is_own = client->waiting || client->client == job->client;
-    u64 own = is_own ? client->turn : 0, now = turn_now(sched);
-    return (own > now ? own : now) + cost_of(job);
+    const u64 sharers = sharers_of(sched, client, job);
+    const u64 own = is_own ? client_turn(sched, client, sharers) : 0;
+    return later(own, turn_now(sched)) + cost_of(job) * sharers;
 }
 
 void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
 {
     job->turn = vx_sched_turn(sched, job);
     sched->turn = turn_now(sched);
-    sched->clients[client_take(sched, job->client)].turn = job->turn;
-    if (job->turn > sched->turn_last) sched->turn_last = job->turn;
+    struct sched_client *client = &sched->clients[client_take(sched, job->client)];
+    client->turn = job->turn;
+    client->sharers = sharers_of(sched, client, job);
+    sched->turn_last = later(sched->turn_last, job->turn);
 }
 
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan)
 {
     u64 cost = 0;
     for (i32 j = 0; j < plan->jobs_count; j++) cost += cost_of(plan->jobs[j]);
-    sched->turn += cost / (u64)sched->clients_waiting;
+    sched->turn += cost / (u64)sched->origins_waiting;
 }
 
+/* An entry that clients of several origins share counts for the one that had it first, so
+ * that it is taken off where it was added. */
 void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
 {
     if (more > 0) job->client_row = client_take(sched, job->client);
     struct sched_client *client = &sched->clients[job->client_row];
-    i32 before = client->waiting;
+    struct sched_origin *origin = &sched->origins[job->origin];
+    if (!client->waiting) client->origin = job->origin;
+    i32 clients = -(client->waiting > 0), waiting = -(origin->jobs > 0);
     client->waiting += more;
-    VX_ASSERT(client->waiting >= 0);
-    const i32 clients = (client->waiting > 0) - (before > 0);
-    sched->clients_waiting += clients;
-    sched->clients_of[job->origin] += clients;
-    i32 *jobs = &sched->jobs_of[job->origin], jobs_before = *jobs;
-    *jobs += more;
-    sched->origins_waiting += (*jobs > 0) - (jobs_before > 0);
+    origin->jobs += more;
+    VX_ASSERT(client->waiting >= 0 && origin->jobs >= 0);
+    sched->origins[client->origin].clients += clients + (client->waiting > 0);
+    sched->origins_waiting += waiting + (origin->jobs > 0);
 }
 
 /* The fewer jobs of its origin wait, the more of the reserved places a job may use: a client
@@ -112,7 +145,7 @@ void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
  * connections of one address with a job each had all places. */
 i32 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job)
 {
-    i32 own = sched->jobs_of[job->origin];
+    i32 own = sched->origins[job->origin].jobs;
     i32 reserved = sched->queue_max / QUEUE_RESERVED_PART;
     if (reserved > VX_SCHED_QUEUE_RESERVED) reserved = VX_SCHED_QUEUE_RESERVED;
     return sched->queue_max + (own < reserved ? reserved - own : 0);
@@ -136,7 +169,8 @@ bool vx_sched_turn_has_part(const struct vx_sched *sched, const struct vx_job *j
     i32 crowded = sched->queue_max - sched->queue_max / QUEUE_FREE_PART;
     if (sched->queued < crowded) return false;
     const i32 of_origin = part_of(sched->queue_max, sched->origins_waiting);
-    const i32 of_client = part_of(of_origin, sched->clients_of[job->origin]);
-    return has_part(sched->jobs_of[job->origin], of_origin) ||
+    const struct sched_origin *origin = &sched->origins[job->origin];
+    const i32 of_client = part_of(of_origin, origin->clients);
+    return has_part(origin->jobs, of_origin) ||
            has_part(vx_sched_client_jobs(sched, job->client), of_client);
 }

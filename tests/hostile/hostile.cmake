@@ -1,6 +1,6 @@
 # Attackers against the real daemon, and clients that they must not disturb: label hostile, alone
 # on the machine.  Sanitizers are left out: what is judged is time and memory.
-vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 222
+vx_e2e_test(NAME hostile_floods FILE tests/hostile/test_floods.py SECONDS 234
   LABELS hostile ONLY SERIAL)
 vx_e2e_test(NAME hostile_endings FILE tests/hostile/test_endings.py SECONDS 48
   LABELS hostile ONLY SERIAL)

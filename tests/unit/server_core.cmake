@@ -1,6 +1,7 @@
 if(VX_SERVER)
   vx_unit_test(NAME test_sched SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
   vx_unit_test(NAME test_sched_batch SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
+  vx_unit_test(NAME test_sched_origins SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
   vx_unit_test(NAME test_sched_only SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
   vx_unit_test(NAME test_sched_place SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
   vx_unit_test(NAME test_sched_rows SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
