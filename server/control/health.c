@@ -258,6 +258,7 @@ static void watch_start(struct vx_health *health, const struct vx_front_view *vi
     /* The name is kept in request.model.  A name that does not fit is no model's. */
     bool fits = strlen(service) < sizeof call->request.model;
     snprintf(call->request.model, sizeof call->request.model, "%s", fits ? service : "/");
+    vx_rpc_message_end(health->rpc, call);
     stream_enter(health, call);
     watch_tell(health, view, call); /* the first one always fits */
     if (call->is_gone) vx_health_on_gone(health, call);

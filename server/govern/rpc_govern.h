@@ -236,11 +236,12 @@ bool vx_rpc_govern_is_behind(struct vx_rpc_place place);
 i64 vx_rpc_govern_came(struct vx_rpc_place place);
 /* Who has calls in flight, as one connection sees it; zeros when that has ended. */
 struct vx_rpc_calls {
-    i32 own, of_origin;           /* calls: its own, and those of its origin */
-    i32 active, active_of_origin; /* connections that have some */
-    i32 origins;                  /* origins that have some */
-    /* Calls that wait for their client; of the origin also those whose message is coming. */
-    i32 idle, idle_of_origin;
+    i32 own, of_origin;             /* calls: its own, and those of its origin */
+    i32 active, active_of_origin;   /* connections that have some */
+    i32 origins;                    /* origins that have some */
+    i32 lasting, lasting_of_origin; /* Watches and streams of reflection */
+    /* Calls whose message has not come, or hardly comes; of the origin all that await one. */
+    i32 awaited, awaited_of_origin;
 };
 struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place);
 /* The number of those that have streams. */

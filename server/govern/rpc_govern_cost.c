@@ -168,12 +168,14 @@ void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more)
     govern->governor->origins_holding += (*held > 0) - (before > 0);
 }
 
+/* One with little is not: a byte is a buffer of 8 KiB, so of 900 addresses with a byte each all had
+ * more than their part. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     const i64 held = governor->held_of[govern->origin];
     const i32 others = governor->origins_holding - (held > 0);
-    return others && held > room_of(governor) / (others + 1);
+    return others && held > HELD_SMALL && held > room_of(governor) / (others + 1);
 }
 
 /* Connections of an origin that has more than its part have no small part: a byte of a message

@@ -92,7 +92,8 @@ struct vx_rpc_governor {
     i32 takers_of[VX_PEER_ORIGINS];  /* its connections that have some */
     i32 calls_of[VX_PEER_ORIGINS];   /* calls in flight of each origin */
     i32 active_of[VX_PEER_ORIGINS];  /* its connections that have some */
-    i32 idle_of[VX_PEER_ORIGINS];    /* its calls that wait for their client */
+    i32 lasting_of[VX_PEER_ORIGINS]; /* its calls that last as long as they like */
+    i32 awaited_of[VX_PEER_ORIGINS]; /* those that await their message */
     i64 hidden_of[VX_PEER_ORIGINS];  /* the part of `hidden` of each origin */
     i32 origins_hiding;              /* origins that have some */
     i32 origins_active;              /* origins that have some */

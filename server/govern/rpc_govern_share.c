@@ -46,8 +46,10 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
             govern->governor->streaming += (before + more > 0) - (before > 0);
             govern->governor->streams_of[govern->origin] += more;
         }
-        if (share == VX_RPC_SHARE_IDLE || share == VX_RPC_SHARE_AWAITED)
-            govern->governor->idle_of[govern->origin] += more;
+        if (share == VX_RPC_SHARE_IDLE)
+            govern->governor->lasting_of[govern->origin] += more;
+        if (share == VX_RPC_SHARE_AWAITED)
+            govern->governor->awaited_of[govern->origin] += more;
         if (share == VX_RPC_SHARE_SERVED) served_add(govern, more);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
         vx_rpc_govern_hidden_count(govern);
@@ -82,8 +84,8 @@ void vx_rpc_govern_share_end(struct vx_rpc_govern *govern)
     calls_add(govern, shares[VX_RPC_SHARE_CALLS], -shares[VX_RPC_SHARE_CALLS]);
     governor->streaming -= shares[VX_RPC_SHARE_STREAMS] > 0;
     governor->streams_of[govern->origin] -= shares[VX_RPC_SHARE_STREAMS];
-    governor->idle_of[govern->origin] -=
-        shares[VX_RPC_SHARE_IDLE] + shares[VX_RPC_SHARE_AWAITED];
+    governor->lasting_of[govern->origin] -= shares[VX_RPC_SHARE_IDLE];
+    governor->awaited_of[govern->origin] -= shares[VX_RPC_SHARE_AWAITED];
     served_add(govern, -shares[VX_RPC_SHARE_SERVED]);
     tensors_add(govern, -(i64)govern->tensors);
     governor->answers -= govern->answers;
@@ -94,16 +96,22 @@ struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place)
     struct vx_rpc_calls calls = {0};
     pthread_mutex_lock(&vx_rpc_govern_lock);
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    const struct vx_rpc_governor *governor = govern ? govern->governor : NULL;
-    if (governor)
+    if (govern) {
+        const struct vx_rpc_governor *governor = govern->governor;
+        const i32 *shares = govern->shares, origin = govern->origin;
         calls = (struct vx_rpc_calls){
-            .own = govern->shares[VX_RPC_SHARE_CALLS],
-            .of_origin = governor->calls_of[govern->origin],
+            .own = shares[VX_RPC_SHARE_CALLS],
+            .of_origin = governor->calls_of[origin],
             .active = governor->active,
-            .active_of_origin = governor->active_of[govern->origin],
+            .active_of_origin = governor->active_of[origin],
             .origins = governor->origins_active,
-            .idle = vx_rpc_govern_share_of(govern, VX_RPC_SHARE_IDLE),
-            .idle_of_origin = governor->idle_of[govern->origin]};
+            .lasting = shares[VX_RPC_SHARE_IDLE],
+            .lasting_of_origin = governor->lasting_of[origin],
+            .awaited = vx_rpc_govern_share_of(govern, VX_RPC_SHARE_IDLE) -
+                       shares[VX_RPC_SHARE_IDLE],
+            .awaited_of_origin = governor->awaited_of[origin],
+        };
+    }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return calls;
 }

@@ -189,6 +189,8 @@ VX_MUST_USE bool vx_rpc_send(struct vx_rpc *rpc, struct vx_call *call, const voi
 /* Bidi: called first for every arrival.  False: the loop had ended the stream while the
  * message was on its way; the call must not be touched again. */
 VX_MUST_USE bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call);
+/* Server stream: nobody reads its message any more, though the call may last. */
+void vx_rpc_message_end(struct vx_rpc *rpc, struct vx_call *call);
 /* Bidi: asks for the next message; it comes through the arrivals mailbox. */
 void vx_rpc_receive(struct vx_rpc *rpc, struct vx_call *call);
 /* ModelStreamInfer: requests of one stream in progress, including those whose answer

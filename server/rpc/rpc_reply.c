@@ -349,6 +349,13 @@ bool vx_rpc_take_message(struct vx_rpc *rpc, struct vx_call *call)
     return open;
 }
 
+void vx_rpc_message_end(struct vx_rpc *rpc, struct vx_call *call)
+{
+    VX_ON(LOOP);
+    (void)rpc;
+    vx_rpc_message_drop(vx_rpc_record_of(call));
+}
+
 /* Sends the status now, or after the last message that is being sent. */
 static void reply_end(struct vx_rpc_record *record, enum vx_code code, const char *text)
 {

@@ -13,6 +13,8 @@
 
 /* A connection may have so many calls in flight, however many connections there are. */
 #define CALLS_PART_MIN 16
+/* And an origin this part of calls_max. */
+#define ORIGIN_LEAST_PART 64
 /* The messages of a call beyond calls_max come fast: so much of each is here, and so much came
  * in each microsecond. */
 #define FAST_BYTES        (16 << 10)
@@ -27,10 +29,13 @@
 
 /* ------- parts ------- */
 
-/* An equal part for each origin that has calls in flight, and for one more. */
+/* An equal part for each origin that has calls in flight, and for one more; but not less than a few:
+ * of 200 addresses with five each all were crowds, and so was a gateway with eight. */
 static i32 origin_part(const struct vx_rpc *rpc, const struct vx_rpc_calls *calls)
 {
-    return rpc->options.calls_max / (calls->origins + 1);
+    const i32 part = rpc->options.calls_max / (calls->origins + 1);
+    const i32 least = rpc->options.calls_max / ORIGIN_LEAST_PART;
+    return part > least ? part : least;
 }
 
 /* Whether its origin has that already. */
@@ -67,15 +72,36 @@ struct room {
     struct vx_rpc_calls calls;
 };
 
-/* Whether `one` makes room before `other`: its origin has more idle calls, or as many and its
- * connection has more, or it is older.  By connections alone 1,088 Watches on as many
- * connections left the only two of another client to go. */
+/* How many calls of its kind its connection and its origin have that wait for their client. */
+struct idle {
+    i32 own, of_origin;
+};
+
+static struct idle idle_of(const struct vx_rpc_record *record,
+                           const struct vx_rpc_calls *calls)
+{
+    return lasts(record) ? (struct idle){calls->lasting, calls->lasting_of_origin}
+                         : (struct idle){calls->awaited, calls->awaited_of_origin};
+}
+
+/* Whether `one` makes room before `other`: one that lasts is the last; then its origin has more idle
+ * calls, or as many and its connection has more, or it is older.  By connections alone 1,088
+ * Watches on as many connections left the only two of another client to go. */
 static bool goes_before(const struct room *one, const struct room *other)
 {
     if (!other->going) return true;
-    if (one->calls.idle_of_origin != other->calls.idle_of_origin)
-        return one->calls.idle_of_origin > other->calls.idle_of_origin;
-    if (one->calls.idle != other->calls.idle) return one->calls.idle > other->calls.idle;
+    if (lasts(one->going) != lasts(other->going)) return lasts(other->going);
+    const struct idle a = idle_of(one->going, &one->calls);
+    const struct idle b = idle_of(other->going, &other->calls);
+    if (a.of_origin != b.of_origin) return a.of_origin > b.of_origin;
+    if (a.own != b.own) return a.own > b.own;
+    return one->going->call.arrived_ns < other->going->call.arrived_ns;
+}
+
+static bool is_older(const struct room *one, const struct room *other)
+{
+    if (!other->going) return true;
+    if (lasts(one->going) != lasts(other->going)) return lasts(other->going);
     return one->going->call.arrived_ns < other->going->call.arrived_ns;
 }
 
@@ -95,14 +121,16 @@ static bool gives(const struct want *want, const struct vx_rpc_calls *of, bool m
     return differs || want->crowds ? crowd && differs : more;
 }
 
-/* Whether it has more idle calls than the connection that wants a place, or its origin, would
- * have with one more. */
+/* Whether it has more idle calls of its kind than the connection that wants a place, or its origin,
+ * would have with one more. */
 static bool idles_more(const struct want *want, const struct room *room)
 {
     const struct vx_peer *peer = &want->record->call.peer;
+    const struct idle own = idle_of(room->going, &want->own);
+    const struct idle has = idle_of(room->going, &room->calls);
     return room->going->call.peer.origin == peer->origin
-               ? room->calls.idle > want->own.idle + 1
-               : room->calls.idle_of_origin > want->own.idle_of_origin + 1;
+               ? has.own > own.own + 1
+               : has.of_origin > own.of_origin + 1;
 }
 
 /* Under the lock.  An idle record that makes room, with a reference; or NULL.  It is of another
@@ -114,14 +142,12 @@ static struct vx_rpc_record *room_idle(const struct want *want)
     struct room first = {NULL, {0}}, oldest = first;
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct room room = {&rpc->records[i], {0}};
-        const struct vx_call *call = &room.going->call;
         if (!may_lose_place(room.going)) continue;
-        if (call->peer.connection == connection) continue;
+        if (room.going->call.peer.connection == connection) continue;
         room.calls = vx_rpc_govern_calls(vx_rpc_place_of(room.going));
         if (want->crowds && !gives(want, &room.calls, false)) continue;
         if (goes_before(&room, &first)) first = room;
-        if (!oldest.going || call->arrived_ns < oldest.going->call.arrived_ns)
-            oldest = room;
+        if (is_older(&room, &oldest)) oldest = room;
     }
     if (!first.going) return NULL;
     const bool late = vx_clock_ns() - oldest.going->call.arrived_ns > VX_RPC_AWAIT_NS;

@@ -269,8 +269,8 @@ static vx_status check_room(const struct vx_sched *sched, const struct vx_job *j
 {
     const struct sched_instance *instance = &sched->instances[job->instance];
     i32 own = vx_sched_client_jobs(sched, job->client);
-    VX_ENSURE_WHY(sched->queued < vx_sched_turn_room(sched, job), why, UNAVAILABLE,
-                  "Exceeds maximum queue size",
+    VX_ENSURE_WHY(sched->queued < vx_sched_turn_room(sched, job, sched->queue_max), why,
+                  UNAVAILABLE, "Exceeds maximum queue size",
                   "Exceeds maximum queue size: %d requests are already waiting",
                   sched->queued);
     VX_ENSURE_WHY(!vx_sched_turn_has_part(sched, job), why, UNAVAILABLE,
@@ -280,8 +280,8 @@ static vx_status check_room(const struct vx_sched *sched, const struct vx_job *j
                   sched->queued, own, sched->origins[job->origin].jobs);
     i64 most = vx_sched_policy(instance, level)->max_queue_size;
     i32 waiting = vx_sched_level_jobs(instance, level);
-    VX_ENSURE_WHY(most <= 0 || waiting < most, why, UNAVAILABLE,
-                  "Exceeds maximum queue size",
+    VX_ENSURE_WHY(most <= 0 || waiting < vx_sched_turn_room(sched, job, most), why,
+                  UNAVAILABLE, "Exceeds maximum queue size",
                   "Exceeds maximum queue size: %d requests of this model and priority "
                   "are already waiting",
                   waiting);

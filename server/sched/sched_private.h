@@ -152,8 +152,9 @@ void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job);
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan);
 /* `more` is 1 or -1: one more job of the client waits, or one less. */
 void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more);
-/* How many jobs of all clients may wait before this one is refused. */
-i32 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job);
+/* How many jobs may wait before this one is refused: of all clients with queue_max, of a model and
+ * level with its own limit. */
+i64 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job, i64 most);
 /* Whether the queue is crowded and its client, or its origin, already has its share. */
 bool vx_sched_turn_has_part(const struct vx_sched *sched, const struct vx_job *job);
 

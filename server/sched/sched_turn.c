@@ -26,9 +26,12 @@
 #define CLIENT_LOOKS 16
 /* While one in so many places of the queue is free, no client is limited to its share. */
 #define QUEUE_FREE_PART 4
-/* The places beyond queue_max for clients with few waiting jobs: one for so many of
- * queue_max, at most VX_SCHED_QUEUE_RESERVED. */
+/* The places beyond a limit for origins with few waiting jobs: one for so many of the limit, at
+ * most VX_SCHED_QUEUE_RESERVED. */
 #define QUEUE_RESERVED_PART 8
+/* An origin may have this part of the queue, however many there are: of 512 places each of 200
+ * origins had two, and a client with three requests was refused. */
+#define QUEUE_LEAST_PART 64
 
 static u64 cost_of(const struct vx_job *job)
 {
@@ -143,12 +146,12 @@ void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
 /* The fewer jobs of its origin wait, the more of the reserved places a job may use: a client
  * sends its next request before the previous one is answered.  By clients alone, 950
  * connections of one address with a job each had all places. */
-i32 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job)
+i64 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job, i64 most)
 {
-    i32 own = sched->origins[job->origin].jobs;
-    i32 reserved = sched->queue_max / QUEUE_RESERVED_PART;
+    i64 own = sched->origins[job->origin].jobs;
+    i64 reserved = most / QUEUE_RESERVED_PART;
     if (reserved > VX_SCHED_QUEUE_RESERVED) reserved = VX_SCHED_QUEUE_RESERVED;
-    return sched->queue_max + (own < reserved ? reserved - own : 0);
+    return most + (own < reserved ? reserved - own : 0);
 }
 
 /* An equal part of `all` places, where so many share them. */
@@ -168,7 +171,9 @@ bool vx_sched_turn_has_part(const struct vx_sched *sched, const struct vx_job *j
 {
     i32 crowded = sched->queue_max - sched->queue_max / QUEUE_FREE_PART;
     if (sched->queued < crowded) return false;
-    const i32 of_origin = part_of(sched->queue_max, sched->origins_waiting);
+    const i32 least = sched->queue_max / QUEUE_LEAST_PART;
+    i32 of_origin = part_of(sched->queue_max, sched->origins_waiting);
+    if (of_origin < least) of_origin = least;
     const struct sched_origin *origin = &sched->origins[job->origin];
     const i32 of_client = part_of(of_origin, origin->clients);
     return has_part(origin->jobs, of_origin) ||
