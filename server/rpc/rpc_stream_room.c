@@ -62,9 +62,10 @@ static bool is_over(const struct vx_rpc_record *record)
                                    record->rpc->options.streams_max);
 }
 
+/* The same, and it is idle, or nothing of it was ever answered well. */
 static bool may_lose_over(const struct vx_rpc_record *record)
 {
-    return may_lose_stream(record) && is_over(record);
+    return is_over(record) && (!record->stream.served || may_lose_stream(record));
 }
 
 /* It was answered a moment ago, and its origin has no more than its part: others have no
@@ -138,7 +139,7 @@ static struct vx_rpc_record *room_stream(const struct vx_rpc_record *record,
 }
 
 /* Under the lock.  The one that makes room, with a reference; or NULL.  For an origin that has no
- * more than its part first one of an origin that has more, an idle one if there is any: 256
+ * more than its part one of an origin that has more, a busy one if nobody has an idle one: 256
  * connections of one address with an unread answer each, begun again every 8 s, had all of
  * them. */
 static struct vx_rpc_record *room_find(const struct vx_rpc_record *record)
@@ -148,10 +149,10 @@ static struct vx_rpc_record *room_find(const struct vx_rpc_record *record)
     const bool has_part = vx_rpc_govern_has_part(place, record->rpc->options.streams_max);
     struct vx_rpc_record *going = NULL;
     if (has_part) going = room_stream(record, may_lose_over, 0);
-    if (has_part && !going) going = room_stream(record, is_over, 0);
     /* None of an origin with fewer streams: a crowd of one address took every stream of others
      * that paused for 5 s, or that had asked nothing for 1 s. */
     if (!going) going = room_stream(record, may_lose_unserved, own);
+    if (!going && has_part) going = room_stream(record, is_over, 0);
     if (!going) going = room_crowd(record);
     return going ? going : room_stream(record, may_lose_stream, own);
 }
