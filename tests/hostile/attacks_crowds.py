@@ -98,6 +98,13 @@ def crowd_one_byte(swarm, target):
     swarm.add_honest(NEWCOMERS, target.grpc, newcomer)
 
 
+@attack("900 addresses with a connection and a call each, of whose message a byte has come",
+        seconds=5)
+def addresses_one_byte(swarm, target):
+    swarm.add(900, target.grpc, calls_of(*h2.kept_block(h2.INFER), b"\0"), sources=900)
+    swarm.add_honest(1, target.grpc, some_at_once(target.model, 4, 40))
+
+
 def some_at_once(model, most=8, count=40):
     """An honest client that does not wait for its answers: it has up to `most` small requests in
     flight, and wants none of them to be refused."""

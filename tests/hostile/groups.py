@@ -108,6 +108,7 @@ CROWDS = {
     "crowd_one_byte": (("crowd_one_byte",), 5),
     "queue_crowd": (("queue_crowd",), 3),
     "watch_crowd": (("watch_crowd",), 5),
+    "addresses_one_byte": (("addresses_one_byte",), 5),
     "past_windows": (("past_windows",), 3),
     "crowd_bursts": (("crowd_bursts",), 2.5),
     "crowd_halves": (("crowd_halves", "crowd_stream_halves"), 2),
@@ -158,7 +159,7 @@ QUICK = {
     "room_kept", "pieces_pinned", "buffers_kept",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
     "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "watch_crowd", "past_windows",
-    "answers_two", "streams_kept",
+    "answers_two", "streams_kept", "addresses_one_byte",
     "calls", "messages",
 }
 

@@ -178,6 +178,32 @@ START_TEST(who_left_unserved_costs_others_nothing)
 }
 END_TEST
 
+/* A model's own limit has an eighth more for who has little: one address that fills it keeps nobody
+ * else out, and gets none of them itself. */
+START_TEST(a_models_limit_has_places_for_others)
+{
+    static struct vx_job many[65], others[8];
+    struct vx_batching batching = one_by_one;
+    batching.policies[0].max_queue_size = 64;
+    struct vx_sched *sched = rig_open(&batching, 1);
+    for (u64 i = 0; i < 64; i++) {
+        many[i] = job_from(7, 1000 + i, 10);
+        rig_submit(sched, &many[i], 0);
+    }
+    many[64] = job_from(7, 2000, 10);
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &many[64], 0, NULL)),
+                     VX_CODE_UNAVAILABLE);
+    for (u64 i = 0; i < 8; i++) {
+        others[i] = job_from((u16)(8 + i), 3000 + i, 10);
+        rig_submit(sched, &others[i], 0);
+    }
+    struct vx_job last = job_from(20, 4000, 10);
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &last, 0, NULL)),
+                     VX_CODE_UNAVAILABLE);
+    rig_close(&sched);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sched_origins");
@@ -187,6 +213,7 @@ int main(void)
     tcase_add_test(tests, clients_of_one_address_take_turns);
     tcase_add_test(tests, nobody_gains_by_beginning_anew);
     tcase_add_test(tests, who_left_unserved_costs_others_nothing);
+    tcase_add_test(tests, a_models_limit_has_places_for_others);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
