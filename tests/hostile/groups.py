@@ -3,7 +3,9 @@
 
 The worst attacks run alone; floods of one kind run together, which is worse than each alone.
 judge.py runs each attack by itself.  CI has time only for those in QUICK; VX_HOSTILE=rest runs
-the rest.
+the rest.  Where a daemon without the defence showed when harm begins, seconds are twice that; an
+attack whose connections are over an allowance, or that has honest clients beside it, goes on until
+these are cut and served.
 """
 import os
 
@@ -33,8 +35,8 @@ TCP = {
     "streams_kept": (("streams_kept",), 5),
     "answers_two": (("answers_two",), 5),
     "arena_full": (("arena_full",), 1.5),
-    "arena_one_address": (("arena_one_address",), 4),
-    "arena_pieces": (("arena_pieces",), 6),
+    "arena_one_address": (("arena_one_address",), 1.5),
+    "arena_pieces": (("arena_pieces",), 2),
     "windows_closed": (("slow_windows", "zero_window"), 1.5),
     "zero_window_crowd": (("zero_window_crowd",), 3),
     "answers_unread": (("answers_unread",), 1.5),
@@ -44,9 +46,9 @@ TCP = {
     "streams_whole": (("stream_pipelined",), 2.5),
     "streams_unread": (("stream_unread",), 2),
     "questions_large": (("questions_large",), 2),
-    "questions_endless": (("questions_endless",), 7),
-    "messages_begun": (("messages_begun",), 5),
-    "messages_parked": (("messages_parked",), 6),
+    "questions_endless": (("questions_endless",), 3),
+    "messages_begun": (("messages_begun",), 3),
+    "messages_parked": (("messages_parked",), 4),
     "questions_unread": (("questions_unread", "reflection_large"), 2),
 
     "queue_filled": (("queue_filled",), 3),
@@ -64,20 +66,26 @@ TCP = {
     "names_hidden": (("names_padded", "names_halved", "names_dropped"), 2),
     "names_allowed": (("names_allowed",), 2),
     "block_unfinished": (("block_unfinished",), 2),
-    "calls_unreported": (("calls_unreported",), 6),
+    "calls_unreported": (("calls_unreported",), 2.5),
     "calls_hidden": (("calls_hidden",), 4),
     "calls_hidden_fast": (("calls_hidden_fast",), 5),
     "headers_kept": (("headers_kept",), 5),
-    "headers_stacked": (("headers_stacked",), 5),
+    "headers_stacked": (("headers_stacked",), 2),
     "beyond_twice": (("beyond_twice",), 5),
     "room_kept": (("room_kept",), 4),
     "room_pieces": (("room_pieces",), 4),
+<<<<<<< HEAD
     "pieces_pinned": (("pieces_pinned",), 4),
     "buffers_kept": (("buffers_kept",), 8),
     "messages_pinned": (("messages_pinned",), 5),
     "messages_second": (("messages_second",), 6),
+=======
+    "pieces_pinned": (("pieces_pinned",), 2.5),
+    "messages_pinned": (("messages_pinned",), 3),
+    "messages_second": (("messages_second",), 3),
+>>>>>>> h/faster
     "places_flooded": (("places_flooded",), 4),
-    "places_halved": (("places_halved",), 4),
+    "places_halved": (("places_halved",), 2),
     "fields_unknown": (("fields_unknown",), 3),
     "pings": (("ping", "ping_acks", "pings_spread"), 1.5),
     "ping_deaf": (("ping_deaf",), 1.5),
@@ -101,11 +109,11 @@ TCP = {
 CROWDS = {
     "crowd_idle": (("crowd_idle",), 2),
     "crowd_calls": (("crowd_calls",), 2),
-    "crowd_asks": (("crowd_asks",), 5),
-    "crowd_comes": (("crowd_comes",), 6),
+    "crowd_asks": (("crowd_asks",), 3.5),
+    "crowd_comes": (("crowd_comes",), 4),
     "crowd_asks_apart": (("crowd_asks_apart",), 5),
-    "crowd_shares": (("crowd_shares",), 5),
-    "crowd_one_byte": (("crowd_one_byte",), 5),
+    "crowd_shares": (("crowd_shares",), 3),
+    "crowd_one_byte": (("crowd_one_byte",), 3),
     "queue_crowd": (("queue_crowd",), 3),
     "watch_crowd": (("watch_crowd",), 5),
     "addresses_one_byte": (("addresses_one_byte",), 5),

@@ -36,7 +36,7 @@ GIVEN_BACK_SECONDS = 10.0   # memory and connections are given back within secon
 RSS_BYTES_MOST = 3 << 29    # beyond it the front is killed, before it takes the machine with it
 STALL_SECONDS = 60.0        # longer counts as a hang
 WARM_UP = 40                # good answers, and the newcomers and probes of those two seconds
-ANSWERS_AFTER = 12          # good answers in a row that end an attack's aftermath
+ANSWERS_AFTER = 6            # good answers in a row that end an attack's aftermath
 CUTS_METRIC = "voxeld_connections_cut_total"
 CUT_EVENT = "CONNECTION_CUT"
 
@@ -110,9 +110,10 @@ class Processors:
                 pid = int(stat.parent.name)
                 parent[pid] = int(fields[1])
                 seconds[pid] = sum(int(field) for field in fields[11:15]) / tick
+        root = int(os.environ.get("VX_HOSTILE_ROOT", os.getpid()))  # lanes: what is beside is ours
 
         def ours(pid):
-            while pid and pid != os.getpid():
+            while pid and pid != root:
                 pid = parent.get(pid)
             return bool(pid)
         return (user + nice + system + irq + soft + steal) / tick - sum(

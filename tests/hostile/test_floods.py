@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks one after another: the good client does not notice, and the front does not grow."""
+"""Attacks over TCP, one after another: the good client does not notice, the front does not grow."""
 import pytest
 
 from conftest import attacked
-from groups import CROWDS, TCP, TLS, UNIX, chosen
+from groups import TCP, chosen
 
 
 @pytest.mark.parametrize("group", chosen(TCP))
@@ -13,26 +13,3 @@ def test_over_tcp(group, rigs):
 
 def test_nothing_is_left_of_what_came_over_tcp(rigs):
     assert not rigs.get().left_over()
-
-
-@pytest.mark.parametrize("group", chosen(CROWDS))
-def test_crowds(group, crowd_rigs):
-    attacked(crowd_rigs, *CROWDS[group])
-
-
-@pytest.mark.parametrize("group", chosen(UNIX))
-def test_over_unix(group, unix_rigs):
-    attacked(unix_rigs, *UNIX[group])
-
-
-def test_nothing_is_left_of_what_came_over_unix(unix_rigs):
-    assert not unix_rigs.get().left_over()
-
-
-@pytest.mark.parametrize("group", chosen(TLS))
-def test_over_tls(group, tls_rigs):
-    attacked(tls_rigs, *TLS[group])
-
-
-def test_nothing_is_left_of_what_came_over_tls(tls_rigs):
-    assert not tls_rigs.get().left_over()

@@ -7,6 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "tests/support/trials.h"
 #include "tests/unit/proto/codec_harness.h"
 #include "tests/unit/proto/codec_judge.h"
 
@@ -16,7 +17,7 @@
 #include <string.h>
 
 #define SEED      UINT64_C(20261121)
-#define MUTATIONS 100000
+#define MUTATIONS VX_TRIALS(100000, 40000)
 #define SCRATCH_SMALL                                                                    \
     ((size_t)1 << 18) /* the messages here are small, and poisoning 40 MiB is slow */
 

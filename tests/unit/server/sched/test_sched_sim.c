@@ -5,6 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "tests/support/trials.h"
 #include "tests/unit/server/sched/sched_sim.h"
 
 #include <check.h>
@@ -473,7 +474,8 @@ int main(void)
 {
     Suite *suite = suite_create("sched_sim");
     TCase *sim = tcase_create("simulation");
-    tcase_add_loop_test(sim, every_job_ends_once_and_a_seed_repeats, 0, SEEDS / 16);
+    tcase_add_loop_test(sim, every_job_ends_once_and_a_seed_repeats, 0,
+                        VX_TRIALS(SEEDS, SEEDS / 4) / 16);
     suite_add_tcase(suite, sim);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
