@@ -228,6 +228,43 @@ def test_another_checkpoint(capsys, tmp_path, folder):
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("ending", ["safetensors", "pth"])
+def test_two_networks_in_a_file(capsys, tmp_path, folder, ending):
+    """An average of the weights beside them, under a shorter name: which one is meant is asked."""
+    torch = pytest.importorskip("torch")
+    checkpoint_of(tmp_path / "a.safetensors", "", False)
+    tensors = load_file(tmp_path / "a.safetensors")
+    average = {name: array * 1.5 for name, array in tensors.items()}
+    path = tmp_path / f"both.{ending}"
+    if ending == "pth":
+        nets = {"model": tensors, "ema": average}
+        named = {
+            net: {name: torch.nn.Parameter(torch.tensor(array), array.dtype.kind == "f")
+                  for name, array in one.items()}
+            for net, one in nets.items()
+        }
+        torch.save({"epoch": 3, "state_dict": named}, path)
+        first = "state_dict."
+    else:
+        both = {f"model.{name}": array for name, array in tensors.items()}
+        save_file({**both, **{f"ema.{name}": array for name, array in average.items()}}, path)
+        first = ""
+    args = ("checkpoint", path, "--family", "minkunet18")
+    code, _, err = run(capsys, *args, "-o", folder)
+    assert code == 1 and "has 2 networks of this family, with the prefixes " in err
+    assert f"'{first}ema.' (" in err and f"'{first}model.' (" in err and "--prefix" in err
+    code, _, err = run(capsys, *args, "--prefix", "teacher.", "-o", folder)
+    assert code == 1 and "has no tensor teacher." in err
+    assert not folder.exists()
+    kernels = []
+    for net in ("model", "ema"):
+        code, _, err = run(capsys, *args, "--prefix", f"{first}{net}.", "-o", folder, "--replace")
+        assert code == 0, err
+        made = load_file(next(folder.rglob("*.safetensors")))
+        kernels.append(next(made[name] for name in sorted(made) if made[name].ndim == 3))
+    assert np.allclose(kernels[1], 1.5 * kernels[0], rtol=1e-3)
+
+
 def test_commands_of_the_readme():
     """Each is understood; the other tests run what they do."""
     text = (ROOT / "clients" / "export" / "README.md").read_text()

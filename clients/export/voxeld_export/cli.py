@@ -82,6 +82,7 @@ def _checkpoint(options):
 
     chosen = family(options.family)
     tensors = Checkpoint.open(options.file)
+    tensors.prefix = options.prefix
     given = {**chosen.read(tensors, options.naming), **_settings(chosen, options)}
     network, unused = chosen.network(tensors, **given)
     for line in _by_prefix(unused):
@@ -210,6 +211,9 @@ def _parser():
     one.add_argument("file", metavar="FILE", help=".safetensors, .npz, .pth, .pt or .ckpt")
     one.add_argument("--family", required=True, metavar="NAME", help="of `family --list`")
     one.add_argument("--seed", type=int, default=1, help="of the example (1)")
+    one.add_argument(
+        "--prefix", metavar="NAME.", help="of the network's tensors, if the file has several"
+    )
     _family_options(one)
     _common(one, _checkpoint)
     one = commands.add_parser("module", help="a live module of PyTorch")

@@ -15,8 +15,6 @@ from ..errors import ExportError, some
 from ..example import arrays_of
 from ..weights import expect_finite
 
-_NESTED = ("model_state", "model_state_dict", "state_dict", "model", "net", "weights")
-
 
 class Random:
     """Weights that keep the size of features from layer to layer; a seed gives them again.
@@ -69,6 +67,7 @@ class Checkpoint:
     def __init__(self, tensors, path="the checkpoint"):
         self.tensors = tensors
         self.path = path
+        self.prefix = None  # the one that is wanted, if the file has several networks
         self._prefix = None
         self._taken = set()
         self._missing = []
@@ -120,7 +119,28 @@ class Checkpoint:
                 f"{self.path} has no tensor {suffix}, by which this family is recognised; "
                 f"it has {some(sorted(self.tensors))}"
             )
-        self._prefix = found[0]
+        if self.prefix is not None and self.prefix not in found:
+            raise ExportError(
+                f"{self.path} has no tensor {self.prefix}{suffix}; expected a prefix of "
+                f"{some([repr(one) for one in found])}"
+            )
+        rivals = [one for one in found[1:] if self._is_like(found[0], one)]
+        if self.prefix is None and rivals:
+            networks = [f"'{one}' ({len(self._under(one))} tensors)" for one in [found[0], *rivals]]
+            raise ExportError(
+                f"{self.path} has {len(networks)} networks of this family, with the prefixes "
+                f"{some(networks)}: choose one (--prefix)"
+            )
+        self._prefix = found[0] if self.prefix is None else self.prefix
+
+    def _under(self, prefix):
+        return {name[len(prefix) :] for name in self.tensors if name.startswith(prefix)}
+
+    def _is_like(self, first, other):
+        """Whether most of what is under `first` is under `other` again: an average of the weights,
+        a teacher."""
+        names = {name for name in self._under(first) if not (first + name).startswith(other)}
+        return 2 * len(names & self._under(other)) >= len(names)
 
     def has(self, suffix):
         """Whether a tensor of this name is there, whatever is before it."""
@@ -183,7 +203,7 @@ class Checkpoint:
             raise ExportError(
                 f"{self.path} lacks {len(self._missing)} tensors of the family: "
                 f"{some(sorted(self._missing))}; "
-                f"it has {some(sorted(set(self.tensors) - self._taken))}"
+                f"left over: {some(sorted(set(self.tensors) - self._taken))}"
             )
         expect_finite({name: self.tensors[name] for name in sorted(self._taken)}, self.path)
         return sorted(
@@ -206,23 +226,33 @@ def _of_torch(path):
     except Exception as error:  # pickle, zip and torch have errors of their own
         why = f"{type(error).__name__}: {error}"  # a KeyError's text is the key alone
         raise ExportError(f"{path} is not a checkpoint of torch: {why}") from error
-    while isinstance(thing, dict) and not any(
-        isinstance(value, torch.Tensor) for value in thing.values()
-    ):
-        inner = next((thing[key] for key in _NESTED if isinstance(thing.get(key), dict)), None)
-        if inner is None:
-            raise ExportError(
-                f"{path} has no tensors: expected a state_dict, or one under "
-                f"{', '.join(_NESTED)}; it has {some(sorted(map(str, thing)))}"
-            )
-        thing = inner
     if not isinstance(thing, dict):
         raise ExportError(f"{path} holds a {type(thing).__name__}; expected a state_dict")
+    leaves = _leaves(thing, torch.Tensor)
+    if not leaves:
+        raise ExportError(
+            f"{path} has no tensors: expected a state_dict, or dicts of which one is; "
+            f"it has {some(sorted(map(str, thing)))}"
+        )
     return {
-        name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-        for name, tensor in thing.items()
-        if isinstance(tensor, torch.Tensor)
+        (at + name if len(leaves) > 1 else name): _numbers(torch, tensor)
+        for at, tensors in leaves.items()
+        for name, tensor in tensors.items()
     }
+
+
+def _leaves(thing, kind, at=""):
+    """{prefix: {name: tensor}} of each dict in it that holds tensors."""
+    own = {name: one for name, one in thing.items() if isinstance(one, kind)}
+    found = {at: own} if own else {}
+    for key, value in thing.items():
+        if isinstance(key, str) and isinstance(value, dict):
+            found.update(_leaves(value, kind, f"{at}{key}."))
+    return found
+
+
+def _numbers(torch, tensor):
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
 
 
 def _careful(torch):
