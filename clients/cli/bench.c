@@ -3,6 +3,7 @@
 
 #include "clients/c/limits.h"
 #include "clients/cli/load.h"
+#include "clients/cli/plain.h"
 #include "clients/cli/shm.h"
 #include "clients/cli/token.h"
 
@@ -132,9 +133,11 @@ static void print_result(const struct bench_options *o, const struct bench *benc
     double queue = (double)side->queue_ns / count;
     double compute = (double)side->compute_ns / count;
     if (o->json) {
-        printf("{\"model\":\"%s\",\"loop\":\"%s\",\"concurrency\":%" PRId64
+        printf("{\"model\":");
+        plain_print_json(o->model);
+        printf(",\"loop\":\"%s\",\"concurrency\":%" PRId64
                ",\"rate\":%g,\"voxels\":%.0f,\"channels\":%" PRId64 ",",
-               o->model, o->rate > 0 ? "open" : "closed", o->concurrency, o->rate, voxels,
+               o->rate > 0 ? "open" : "closed", o->concurrency, o->rate, voxels,
                bench->request.inputs[1].shape[1]);
         load_print_json(result, stdout);
         printf(",\"sent_bytes\":%zu,\"received_bytes\":%zu,\"voxels_per_s\":%.0f,"

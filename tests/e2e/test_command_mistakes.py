@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `voxel` must not accept silently: each of these once gave a wrong answer with code 0."""
 import asyncio
+import json
 import os
 import subprocess
 import zipfile
@@ -239,6 +240,26 @@ def test_bench_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, w
     np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
     done = voxel(daemon, tmp_path, *words, "--requests", "2", command="bench")
     assert done.returncode == 2 and f"--{option} has no effect: " in done.stderr, done.stderr
+
+
+ODD = 'q"u\\o'
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """A model whose name JSON must escape, in two versions."""
+    repository = tmp_path_factory.mktemp("odd")
+    for version in (1, 2):
+        made = ConvModel()
+        made.write(repository, ODD, version)
+    with Daemon(repository, tmp_path_factory.mktemp("daemon")) as one:
+        yield one
+
+
+def test_bench_writes_json_whatever_the_model_is_called(odd, tmp_path):
+    done = voxel(odd, tmp_path, "--requests", 2, "--voxels", 20, "--json", command="bench",
+                 model=ODD)
+    assert done.returncode == 0 and json.loads(done.stdout)["model"] == ODD, done.stderr
 
 
 def test_it_is_said_which_of_two_outputs_was_written(grid, tmp_path):
