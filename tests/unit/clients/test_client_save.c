@@ -2,6 +2,7 @@
  * replaces its input.
  *
  * SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "clients/cli/save.h"
 #include "clients/cli/sparse.h"
 
@@ -106,6 +107,28 @@ START_TEST(any_name_of_an_output_makes_a_ply_that_can_be_read)
     ck_assert_int_eq(points_read_file(path, &asked, &points, &error), VOXEL_OK);
     ck_assert(points.feats[0] == 5.0f && points.feats[1] == 6.0f);
     points_fini(&points);
+    unlink(path);
+}
+END_TEST
+
+/* Without the flag in both headers NumPy takes the name for code page 437 and does not
+ * find it. */
+START_TEST(a_name_beyond_ascii_is_marked_as_utf8)
+{
+    static const char local[] = "PK\3\4\x14\0\0\x08", central[] = "\x14\0\x14\0\0\x08";
+    int32_t coords[1][4] = {{0, 1, 2, 3}};
+    float cell[1] = {5};
+    char path[] = "/tmp/test_client_XXXXXX.npz", bytes[2048] = "";
+    struct cloud cloud = {.count = 1, .coords = &coords[0][0], .size = {1, 1, 1}};
+    struct voxel_tensor output =
+        voxel_tensor_make(_i ? "\xc3\xbc" : "u", VOXEL_FP32, 1, 1, cell);
+    struct save_beside beside;
+    struct voxel_error error;
+    close(mkstemps(path, 4));
+    ck_assert_int_eq(save_output(path, &cloud, &output, &beside, &error), VOXEL_OK);
+    size_t length = read_file(path, bytes, sizeof bytes);
+    ck_assert_int_eq(memmem(bytes, length, local, sizeof local - 1) != NULL, _i);
+    ck_assert_int_eq(memmem(bytes, length, central, sizeof central - 1) != NULL, _i);
     unlink(path);
 }
 END_TEST
@@ -385,6 +408,7 @@ int main(void)
                         sizeof larges / sizeof *larges);
     tcase_add_test(tcase, a_pipe_is_read_to_its_end);
     tcase_add_test(tcase, saved_files_read_back);
+    tcase_add_loop_test(tcase, a_name_beyond_ascii_is_marked_as_utf8, 0, 2);
     tcase_add_test(tcase, any_name_of_an_output_makes_a_ply_that_can_be_read);
     tcase_add_loop_test(tcase, a_size_is_that_of_the_voxels_in_the_file, 0,
                         sizeof strides / sizeof *strides);
