@@ -391,6 +391,9 @@ static int check_options(const struct command *command, const struct perf_option
     if (strcmp(o->form, "b64") != 0 && strcmp(o->form, "numbers") != 0 &&
         strcmp(o->form, "files") != 0)
         return options_bad(command, "as", "b64, numbers or files", o->form);
+    if (!o->model && strcmp(o->coords_name, o->feats_name) == 0)
+        return options_bad(command, "feats-name", "another name than that of coords",
+                           o->feats_name);
     return check_idle(command, o);
 }
 

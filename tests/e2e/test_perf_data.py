@@ -125,6 +125,8 @@ def test_scans_of_files(daemon, client, tmp_path):
     (["--channels", 4, "--voxels", 5, "--dtype", "int8"], "--dtype: expected"),
     (["--channels", 4, "--from", "no.npy"], "no.npy"),
     (["--channels", 4, "--voxels", 5, "--count", 0], "--count: expected"),
+    (["--channels", 4, "--voxels", 5, "--coords-name", "x", "--feats-name", "x"],
+     "--feats-name: expected another name"),
 ])
 def test_what_cannot_be_is_said(tmp_path, words, says):
     out = tmp_path / "out.json"
