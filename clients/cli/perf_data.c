@@ -220,7 +220,9 @@ static enum voxel_code check_cloud(const struct perf_run *run, const char *name,
                                "%" PRId64 " voxels are more than the model's voxels_max, "
                                "%" PRId64,
                                cloud->count, most);
-    return cloud_check_shape(cloud, run->limits.spatial_shape, error);
+    struct voxel_error found;
+    enum voxel_code code = cloud_check_shape(cloud, run->limits.spatial_shape, &found);
+    return code ? voxel_error_set(error, code, "%s: %s", name, found.text) : code;
 }
 
 static bool fill_feats(struct cloud *cloud, int32_t channels, uint64_t *random)

@@ -180,7 +180,7 @@ def test_grids_that_no_request_may_have(limited, tmp_path, name, voxels, says):
 
 
 @pytest.mark.parametrize("far, says", [
-    ((7, 99, 0), "voxel (7, 99, 0) lies outside of the model's spatial_shape 30x40x1"),
+    ((7, 99, 0), "f.npz: voxel (7, 99, 0) lies outside of the model's spatial_shape 30x40x1"),
     ((29, 39, 0), "f.npz fills the model's spatial_shape 30x40x1, where it cannot be moved"),
 ])
 def test_a_file_that_has_no_room(limited, tmp_path, far, says):
