@@ -3,6 +3,7 @@
 
 #include "clients/c/limits.h"
 #include "clients/cli/load.h"
+#include "clients/cli/plain.h"
 #include "clients/cli/shm.h"
 #include "clients/cli/token.h"
 
@@ -26,6 +27,13 @@ struct bench_options {
     bool json, shm, one_sample, no_geometry_header;
 };
 
+/* The server's own statistics of the version asked, or summed over all. */
+struct server_side {
+    uint64_t count;
+    uint64_t queue_ns;
+    uint64_t compute_ns;
+};
+
 /* One request, sent again and again. */
 struct bench {
     struct voxel_client *client;
@@ -34,6 +42,7 @@ struct bench {
     int64_t turn;
     size_t sent_bytes; /* of the last answer */
     size_t received_bytes;
+    struct server_side before; /* what is measured */
 };
 
 static const char examples[] =
@@ -41,7 +50,10 @@ static const char examples[] =
     "into the model's spatial_shape. A closed loop keeps\n"
     "-c requests under way. With --rate (open loop) bench sends at random times\n"
     "(Poisson), whatever the server does, and counts each latency from the time when\n"
-    "the request should have been sent.\n\n"
+    "the request should have been sent. The means measured by the server are of all\n"
+    "requests that it answered meanwhile: those of other clients count, too, and "
+    "without\n"
+    "--version those of every version.\n\n"
     "examples:\n"
     "  voxel bench --model normals -c 4 --duration 10\n"
     "  voxel bench --model normals scan.ply --rate 20 --duration 30 --json\n\n"
@@ -99,19 +111,12 @@ static int make_cloud(const struct bench_options *o,
     return code ? cli_say_input("bench", &error) : CLI_DONE;
 }
 
-/* The server's own statistics, summed over the versions of the model. */
-struct server_side {
-    uint64_t count;
-    uint64_t queue_ns;
-    uint64_t compute_ns;
-};
-
-static struct server_side server_side_read(struct voxel_client *client, const char *model)
+static struct server_side server_side_read(const struct bench *bench)
 {
     struct server_side side = {0};
     struct voxel_statistics *statistics;
-    const struct voxel_model_name name = {.name = model};
-    if (voxel_statistics_get(client, &name, &statistics, NULL)) return side;
+    const struct voxel_model_name name = {bench->request.model, bench->request.version};
+    if (voxel_statistics_get(bench->client, &name, &statistics, NULL)) return side;
     for (int32_t i = 0; i < statistics->models_count; i++) {
         const struct voxel_model_statistics *m = &statistics->models[i];
         side.count += m->success.count;
@@ -123,6 +128,12 @@ static struct server_side server_side_read(struct voxel_client *client, const ch
     return side;
 }
 
+static void on_warm(void *context)
+{
+    struct bench *bench = context;
+    bench->before = server_side_read(bench);
+}
+
 static void print_result(const struct bench_options *o, const struct bench *bench,
                          const struct load_result *result, const struct server_side *side)
 {
@@ -132,9 +143,11 @@ static void print_result(const struct bench_options *o, const struct bench *benc
     double queue = (double)side->queue_ns / count;
     double compute = (double)side->compute_ns / count;
     if (o->json) {
-        printf("{\"model\":\"%s\",\"loop\":\"%s\",\"concurrency\":%" PRId64
+        printf("{\"model\":");
+        plain_print_json(o->model);
+        printf(",\"loop\":\"%s\",\"concurrency\":%" PRId64
                ",\"rate\":%g,\"voxels\":%.0f,\"channels\":%" PRId64 ",",
-               o->model, o->rate > 0 ? "open" : "closed", o->concurrency, o->rate, voxels,
+               o->rate > 0 ? "open" : "closed", o->concurrency, o->rate, voxels,
                bench->request.inputs[1].shape[1]);
         load_print_json(result, stdout);
         printf(",\"sent_bytes\":%zu,\"received_bytes\":%zu,\"voxels_per_s\":%.0f,"
@@ -177,17 +190,16 @@ static int measure(const struct bench_options *o, struct bench *bench)
                                    .requests = o->requests,
                                    .warmup = o->warmup,
                                    .seed = (uint64_t)o->seed};
-    const struct load_target target = {bench->client, bench, submit};
+    const struct load_target target = {bench->client, bench, on_warm, submit};
     struct load_result result;
-    struct server_side before = server_side_read(bench->client, o->model);
     cli_progress("measuring");
     if (load_run(&plan, &target, &result, &error))
         return cli_say_error("bench", o->server, &error);
     cli_progress(NULL);
-    struct server_side after = server_side_read(bench->client, o->model);
-    struct server_side side = {after.count - before.count,
-                               after.queue_ns - before.queue_ns,
-                               after.compute_ns - before.compute_ns};
+    struct server_side after = server_side_read(bench);
+    struct server_side side = {after.count - bench->before.count,
+                               after.queue_ns - bench->before.queue_ns,
+                               after.compute_ns - bench->before.compute_ns};
     print_result(o, bench, &result, &side);
     int code = load_errors(&result) + result.not_sent ? CLI_REFUSED : CLI_DONE;
     load_result_fini(&result);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/diff_table.h"
 
+#include "clients/cli/plain.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -200,17 +202,6 @@ void diff_table_print(const struct diff_table *table)
 
 /* --- JSON --- */
 
-static void print_text(const char *text)
-{
-    printf("\"");
-    for (const char *at = text; *at; at++)
-        if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
-            printf("\\u%04x", (unsigned char)*at);
-        else
-            printf("%c", *at);
-    printf("\"");
-}
-
 static void print_number(const char *name, double value)
 {
     if (isfinite(value))
@@ -230,7 +221,7 @@ static void print_row_json(const struct diff_row *row)
 {
     const struct comparison *found = &row->found;
     printf("{\"name\":");
-    print_text(row->a->name);
+    plain_print_json(row->a->name);
     printf(",\"kind\":\"%s\",\"within\":%s",
            row->a->kind == RECORDED_OUTPUT ? "output" : "layer",
            row->within ? "true" : "false");
@@ -264,7 +255,7 @@ static void print_only_json(const struct diff_table *table, bool first)
         if (!diff_table_takes(table, one) || recording_find(other, one->kind, one->name))
             continue;
         printf("%s", comma);
-        print_text(one->name);
+        plain_print_json(one->name);
         comma = ",";
     }
     printf("]");
@@ -274,13 +265,13 @@ void diff_table_print_json(const struct diff_table *table)
 {
     const struct diff_row *first = diff_table_first(table, false);
     printf("{\"a\":");
-    print_text(table->a->path);
+    plain_print_json(table->a->path);
     printf(",\"b\":");
-    print_text(table->b->path);
+    plain_print_json(table->b->path);
     printf(",\"bound\":%.9g,\"within\":%s,\"first\":", table->bound,
            first ? "false" : "true");
     if (first)
-        print_text(first->a->name);
+        plain_print_json(first->a->name);
     else
         printf("null");
     printf(",\"compared\":[");

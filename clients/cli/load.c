@@ -169,6 +169,7 @@ enum voxel_code load_run(const struct load_plan *plan, const struct load_target 
     memset(result, 0, sizeof *result);
     enum voxel_code code = run_warmup(&load, !open, error);
     if (code) return code;
+    if (target->on_warm) target->on_warm(target->context);
     int64_t begin = now_ns();
     load.measuring = true;
     load.end_ns =

@@ -51,6 +51,8 @@ struct load_ticket {
 struct load_target {
     struct voxel_client *client;
     void *context;
+    /* Called between the warm-up and what is measured; may be NULL. */
+    void (*on_warm)(void *context);
     /* Starts one request, whose end must call load_finish(ticket, ...), or fails. */
     enum voxel_code (*submit)(void *context, struct load_ticket *ticket,
                               struct voxel_error *error);

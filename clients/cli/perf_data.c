@@ -220,7 +220,9 @@ static enum voxel_code check_cloud(const struct perf_run *run, const char *name,
                                "%" PRId64 " voxels are more than the model's voxels_max, "
                                "%" PRId64,
                                cloud->count, most);
-    return cloud_check_shape(cloud, run->limits.spatial_shape, error);
+    struct voxel_error found;
+    enum voxel_code code = cloud_check_shape(cloud, run->limits.spatial_shape, &found);
+    return code ? voxel_error_set(error, code, "%s: %s", name, found.text) : code;
 }
 
 static bool fill_feats(struct cloud *cloud, int32_t channels, uint64_t *random)
@@ -391,6 +393,9 @@ static int check_options(const struct command *command, const struct perf_option
     if (strcmp(o->form, "b64") != 0 && strcmp(o->form, "numbers") != 0 &&
         strcmp(o->form, "files") != 0)
         return options_bad(command, "as", "b64, numbers or files", o->form);
+    if (!o->model && strcmp(o->coords_name, o->feats_name) == 0)
+        return options_bad(command, "feats-name", "another name than that of coords",
+                           o->feats_name);
     return check_idle(command, o);
 }
 

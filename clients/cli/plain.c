@@ -44,3 +44,14 @@ const char *plain_text(const char *text, char room[PLAIN_BYTES])
     memcpy(room + used, *at ? rest : "", *at ? sizeof rest : 1);
     return room;
 }
+
+void plain_print_json(const char *text)
+{
+    putchar('"');
+    for (const char *at = text; *at; at++)
+        if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
+            printf("\\u%04x", (unsigned char)*at);
+        else
+            putchar(*at);
+    putchar('"');
+}

@@ -20,5 +20,7 @@
 #define PLAIN_BYTES 1024
 
 const char *plain_text(const char *text, char room[PLAIN_BYTES]);
+/* Prints the text as a string of JSON, with its quotes. */
+void plain_print_json(const char *text);
 
 #endif

@@ -76,6 +76,12 @@ static bool has_samples(const struct cloud *cloud)
     return false;
 }
 
+/* White space ends a property's name, and a line end the whole property. */
+static void write_ply_name(FILE *file, const char *name)
+{
+    for (; *name; name++) fputc(*name > ' ' && *name <= '~' ? *name : '_', file);
+}
+
 static void write_ply_header(FILE *file, const struct cloud *cloud,
                              const struct voxel_tensor *output)
 {
@@ -90,10 +96,13 @@ static void write_ply_header(FILE *file, const struct cloud *cloud,
     if (has_samples(cloud)) fprintf(file, "property int sample\n");
     bool normals = columns == 3 && strcmp(output->name, "normals") == 0;
     for (int64_t c = 0; c < columns; c++) {
+        fprintf(file, "property float ");
         if (normals)
-            fprintf(file, "property float n%c\n", "xyz"[c]);
-        else
-            fprintf(file, "property float %s_%" PRId64 "\n", output->name, c);
+            fprintf(file, "n%c\n", "xyz"[c]);
+        else {
+            write_ply_name(file, output->name);
+            fprintf(file, "_%" PRId64 "\n", c);
+        }
     }
     fprintf(file, "end_header\n");
 }

@@ -14,7 +14,8 @@
 
 /* The first day that a zip can express; a fixed date keeps the file's bytes the same. */
 #define ZIP_DATE     0x0021
-#define ZIP_NEEDS    20 /* version 2.0: stored entries */
+#define ZIP_NEEDS    20     /* version 2.0: stored entries */
+#define ZIP_UTF8     0x0800 /* flag: the name is UTF-8 and not code page 437 */
 #define LOCAL_BYTES  30
 #define ENTRY_BYTES  46
 #define END_BYTES    22
@@ -115,10 +116,18 @@ static size_t header_make(const struct vx_npz_array *array, u8 header[HEADER_BYT
     return 10 + (size_t)used;
 }
 
+static bool is_ascii(const char *name)
+{
+    for (; *name; name++)
+        if ((u8)*name >= 0x80) return false;
+    return true;
+}
+
 /* The fields from the version on, which both headers of an entry share. */
 static void put_common(u8 *at, const struct entry *entry)
 {
     put16(at, ZIP_NEEDS);
+    put16(at + 2, is_ascii(entry->name) ? 0 : ZIP_UTF8);
     put16(at + 8, ZIP_DATE);
     put32(at + 10, entry->crc);
     put32(at + 14, entry->bytes);

@@ -277,7 +277,7 @@ static int run_load(struct echo_load *load, const struct load_plan *plan, bool j
 {
     struct load_result result;
     struct voxel_error error;
-    const struct load_target target = {load->client, load, submit};
+    const struct load_target target = {load->client, load, NULL, submit};
     if (load_run(plan, &target, &result, &error)) {
         fprintf(stderr, "bench_echo: %s: %s\n", voxel_code_name(error.code), error.text);
         return CLI_REFUSED;

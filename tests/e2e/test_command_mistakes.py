@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `voxel` must not accept silently: each of these once gave a wrong answer with code 0."""
 import asyncio
+import json
 import os
 import subprocess
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -239,6 +242,47 @@ def test_bench_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, w
     np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
     done = voxel(daemon, tmp_path, *words, "--requests", "2", command="bench")
     assert done.returncode == 2 and f"--{option} has no effect: " in done.stderr, done.stderr
+
+
+ODD = 'q"u\\o'
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """A model whose name JSON must escape, in two versions."""
+    repository = tmp_path_factory.mktemp("odd")
+    for version in (1, 2):
+        made = ConvModel()
+        made.write(repository, ODD, version)
+    with Daemon(repository, tmp_path_factory.mktemp("daemon")) as one:
+        yield one
+
+
+def test_bench_writes_json_whatever_the_model_is_called(odd, tmp_path):
+    done = voxel(odd, tmp_path, "--requests", 2, "--voxels", 20, "--json", command="bench",
+                 model=ODD)
+    assert done.returncode == 0 and json.loads(done.stdout)["model"] == ODD, done.stderr
+
+
+@pytest.mark.parametrize("words", [("-c", 2), ("--rate", 200)])
+def test_bench_does_not_count_the_warm_up_nor_other_versions(odd, tmp_path, words):
+    with Client(odd.grpc) as other, ThreadPoolExecutor(1) as pool:
+        coords, feats = random_grid(3, 20)
+        ended = threading.Event()
+
+        def ask_version_2():
+            while not ended.is_set():
+                other.infer(ODD, coords, feats, version=2)
+
+        asking = pool.submit(ask_version_2)
+        try:
+            done = voxel(odd, tmp_path, "--version", 1, "--requests", 10, "--warmup", 50, "--json",
+                         "--voxels", 20, *words, command="bench", model=ODD)
+        finally:
+            ended.set()
+        asking.result(PATIENCE)
+    said = json.loads(done.stdout)
+    assert said["answered"] == 10 and said["server_count"] == 10, done.stdout
 
 
 def test_it_is_said_which_of_two_outputs_was_written(grid, tmp_path):

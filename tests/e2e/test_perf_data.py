@@ -125,6 +125,8 @@ def test_scans_of_files(daemon, client, tmp_path):
     (["--channels", 4, "--voxels", 5, "--dtype", "int8"], "--dtype: expected"),
     (["--channels", 4, "--from", "no.npy"], "no.npy"),
     (["--channels", 4, "--voxels", 5, "--count", 0], "--count: expected"),
+    (["--channels", 4, "--voxels", 5, "--coords-name", "x", "--feats-name", "x"],
+     "--feats-name: expected another name"),
 ])
 def test_what_cannot_be_is_said(tmp_path, words, says):
     out = tmp_path / "out.json"
@@ -178,7 +180,7 @@ def test_grids_that_no_request_may_have(limited, tmp_path, name, voxels, says):
 
 
 @pytest.mark.parametrize("far, says", [
-    ((7, 99, 0), "voxel (7, 99, 0) lies outside of the model's spatial_shape 30x40x1"),
+    ((7, 99, 0), "f.npz: voxel (7, 99, 0) lies outside of the model's spatial_shape 30x40x1"),
     ((29, 39, 0), "f.npz fills the model's spatial_shape 30x40x1, where it cannot be moved"),
 ])
 def test_a_file_that_has_no_room(limited, tmp_path, far, says):

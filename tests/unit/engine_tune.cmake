@@ -6,6 +6,7 @@ vx_unit_test(NAME test_tune_tools LIBS engine LABELS mixes SOURCES tests/support
 vx_unit_test(NAME test_tune_shipped LIBS engine)
 vx_unit_test(NAME test_clouds LIBS engine LABELS mixes)
 vx_unit_test(NAME test_bench_cloud LIBS engine LABELS mixes)
+vx_unit_test(NAME test_npz_names LIBS engine)
 foreach(name record fp8_check)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/engine_rig.c tests/support/model_files.c ${vx_network_oracle})

@@ -61,6 +61,8 @@ struct line {
     size_t length;
 };
 
+static void log_on_exit(void);
+
 void vx_log_init(const struct vx_log_options *wanted, const char *process)
 {
     options = *wanted;
@@ -73,6 +75,9 @@ void vx_log_init(const struct vx_log_options *wanted, const char *process)
      * is dropped; the process does not end. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    static bool is_registered; /* tests call this more than once */
+    if (!is_registered) VX_ASSERT(!atexit(log_on_exit));
+    is_registered = true;
 }
 
 void vx_log_choice_set(const struct vx_log_choice *choice)
@@ -104,11 +109,35 @@ u64 vx_log_count(enum vx_log_event event)
     return atomic_load_explicit(&tallies[event].count, memory_order_relaxed);
 }
 
+/* True for events that are written however many there are. */
+static bool log_is_whole(enum vx_log_event event)
+{
+    switch (event) {
+    case VX_EVENT_ACCESS: /* an access log with gaps is useless */
+    case VX_EVENT_LOG_SUPPRESSED:
+    /* The versions of the repository bound these, and each says something else. */
+    case VX_EVENT_MODEL_FAILED:
+    case VX_EVENT_MODEL_LOADING:
+    case VX_EVENT_MODEL_NETWORK:
+    case VX_EVENT_MODEL_NOTE:
+    case VX_EVENT_MODEL_READY:
+    case VX_EVENT_MODEL_RETRY:
+    case VX_EVENT_MODEL_UNLOADED:
+    case VX_EVENT_REPOSITORY: return true;
+    default: return false;
+    }
+}
+
+static u64 log_second(void)
+{
+    return (u64)(vx_clock_ns() / VX_NS_PER_S) & UINT32_MAX;
+}
+
 /* True when the event has a line left in this second. */
 static bool log_admit(enum vx_log_event event)
 {
-    if (event == VX_EVENT_ACCESS) return true; /* an access log with gaps is useless */
-    u64 second = (u64)(vx_clock_ns() / VX_NS_PER_S) & UINT32_MAX;
+    if (log_is_whole(event)) return true;
+    u64 second = log_second();
     u64 old = atomic_load_explicit(&tallies[event].window, memory_order_relaxed);
     u64 new;
     do {
@@ -293,6 +322,22 @@ void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
     if (!line_give(&line, silent)) atomic_fetch_add(&tallies[event].suppressed, silent);
 }
 
+/* Says the counts that no next line of the event has said: of seconds that are over, and
+ * at the end of this one, too. */
+static void log_say_suppressed(bool at_end)
+{
+    if (!log_shows(VX_LOG_WARN)) return;
+    u64 second = log_second();
+    for (int event = 0; event < VX_EVENTS_COUNT; event++) {
+        u64 window = atomic_load_explicit(&tallies[event].window, memory_order_relaxed);
+        if (!at_end && window >> 32 == second) continue;
+        u64 lines = atomic_exchange(&tallies[event].suppressed, 0);
+        if (lines)
+            VX_LOG(LOG_SUPPRESSED, VX_LOG_TEXT("of", events[event].name),
+                   VX_LOG_I64("lines", (i64)lines));
+    }
+}
+
 /* ------- the writer thread ------- */
 
 static size_t log_say_lost(u64 lines, char *text, size_t capacity)
@@ -309,16 +354,20 @@ static size_t log_say_lost(u64 lines, char *text, size_t capacity)
     return line.length;
 }
 
+static void log_each_second(void)
+{
+    log_say_suppressed(false);
+}
+
 static void log_on_exit(void)
 {
+    log_say_suppressed(true);
     (void)vx_log_flush(EXIT_NS);
 }
 
 vx_status vx_log_open(void)
 {
-    VX_TRY(vx_log_ring_open(options.fd, log_say_lost));
-    VX_ASSERT(!atexit(log_on_exit));
-    return VX_OK;
+    return vx_log_ring_open(options.fd, log_say_lost, log_each_second);
 }
 
 bool vx_log_flush(i64 limit_ns)

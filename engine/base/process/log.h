@@ -3,8 +3,9 @@
  * Events are rows of log_events.def (name, level, meaning).  A line is `ts level event
  * k=v ...` or one JSON object with the same keys.  Payload bytes are never logged.  Of
  * one event at most VX_LOG_BURST lines a second are written; the others are counted, and
- * the next line reports them ("suppressed=N").  ACCESS has no such limit: it is only
- * written when access_log is on.
+ * the event's next line reports them ("suppressed=N"), or a line LOG_SUPPRESSED when none
+ * comes in the next second, and at exit.  ACCESS, which is only written when access_log
+ * is on, and events about models and the repository have no such limit.
  *
  * A process that serves calls vx_log_open.  From then on a thread writes the lines, and
  * VX_LOG never waits for the reader of the log.  Lines that come faster than they are
@@ -82,8 +83,8 @@ void vx_log_choice_get(struct vx_log_choice *choice);
 void vx_log_choice_set(const struct vx_log_choice *choice);
 void vx_log_write(enum vx_log_event event, const struct vx_log_field *fields,
                   int fields_count);
-/* Starts the thread that writes from now on, until the process ends.  An exit gives it up
- * to 3 s, a panic or a fatal signal 1 s, for the lines that still wait. */
+/* Starts the thread that writes from now on, until the process ends, and that says once a
+ * second what was suppressed; without it only the exit does.  An exit gives it up to 3 s, a panic or a fatal signal 1 s, for the lines that still wait. */
 VX_MUST_USE vx_status vx_log_open(void);
 /* Waits until all lines logged before are written or counted as dropped; false when that
  * takes longer than `limit_ns`. */

@@ -26,6 +26,8 @@
 /* Interval at which flush checks: it may run in a signal handler, so it polls and takes
  * no lock. */
 #define LOOK_NS VX_NS_PER_MS
+/* How long after its end what a second held back is said. */
+#define REST_NS (20 * VX_NS_PER_MS)
 /* How long a crashing process waits for its last lines. */
 #define CRASH_NS VX_NS_PER_S
 
@@ -44,6 +46,9 @@ static struct {
     pthread_t writer;
     int fd;
     vx_log_say_lost say_lost;
+    vx_log_say_rest say_rest;
+    i64 rest_ns; /* only the writer's: when to call say_rest; 0 = not before a line */
+    u64 rest_written; /* only the writer's: `written` when rest_ns was set */
     _Atomic bool is_open;
     _Atomic u64 given, written; /* bytes ever; changed under the lock */
     _Atomic u64 lost;           /* lines ever */
@@ -200,12 +205,48 @@ static void writer_take_lines(char chunk[CHUNK_BYTES])
     ring.gaps_count++;
 }
 
+/* Some time after the second is over: a thread may be about to count a line in it. */
+static i64 writer_rest_ns(void)
+{
+    return (vx_clock_ns() / VX_NS_PER_S + 1) * VX_NS_PER_S + REST_NS;
+}
+
+/* (lock) Calls say_rest if it is time, with the lock released, and sets the next time if
+ * lines were written since the last was set. */
+static void writer_tell_rest(void)
+{
+    if (!ring.say_rest) return;
+    if (ring.rest_ns && vx_clock_ns() >= ring.rest_ns) {
+        ring.rest_ns = 0;
+        pthread_mutex_unlock(&ring.lock);
+        ring.say_rest();
+        pthread_mutex_lock(&ring.lock);
+    }
+    if (ring.rest_ns || ring.written == ring.rest_written) return;
+    ring.rest_ns = writer_rest_ns();
+    ring.rest_written = ring.written;
+}
+
+/* (lock) Waits for a line, or until say_rest is to be called. */
+static void writer_wait(void)
+{
+    const struct timespec until = {.tv_sec = ring.rest_ns / VX_NS_PER_S,
+                                   .tv_nsec = ring.rest_ns % VX_NS_PER_S};
+    ring.is_waiting = true;
+    if (ring.rest_ns)
+        (void)pthread_cond_clockwait(&ring.filled, &ring.lock, CLOCK_MONOTONIC, &until);
+    else
+        pthread_cond_wait(&ring.filled, &ring.lock);
+    ring.is_waiting = false;
+}
+
 static void writer_main(void *context)
 {
     (void)context;
     char chunk[CHUNK_BYTES];
     pthread_mutex_lock(&ring.lock);
     for (;;) {
+        writer_tell_rest();
         if (writer_has_work()) {
             bool tells = ring.gaps_count && ring.gaps[0].at <= ring.written;
             if (tells) writer_tell_gap(chunk);
@@ -213,9 +254,7 @@ static void writer_main(void *context)
             continue;
         }
         if (ring.is_ending) break;
-        ring.is_waiting = true;
-        pthread_cond_wait(&ring.filled, &ring.lock);
-        ring.is_waiting = false;
+        writer_wait();
     }
     pthread_mutex_unlock(&ring.lock);
 }
@@ -260,12 +299,15 @@ static void ring_watch_crashes(void)
     }
 }
 
-vx_status vx_log_ring_open(int fd, vx_log_say_lost say_lost)
+vx_status vx_log_ring_open(int fd, vx_log_say_lost say_lost, vx_log_say_rest say_rest)
 {
     VX_ASSERT(!ring.is_open);
     VX_ASSERT(!pthread_cond_init(&ring.filled, NULL));
     ring.fd = fd;
     ring.say_lost = say_lost;
+    ring.say_rest = say_rest;
+    ring.rest_ns = 0;
+    ring.rest_written = ring.written;
     ring.is_ending = false;
     ring.is_torn = false;
     ring.is_broken = false;

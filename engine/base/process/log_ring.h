@@ -5,7 +5,7 @@
  * their order; where some are missing, the writer inserts a line that says how many, as
  * soon as it can write again.
  *
- *   VX_TRY(vx_log_ring_open(fd, say_lost));
+ *   VX_TRY(vx_log_ring_open(fd, say_lost, say_rest));
  *   if (vx_log_ring_is_open()) vx_log_ring_give(line, length);
  *   vx_log_ring_flush(VX_NS_PER_S);
  *
@@ -28,7 +28,13 @@
  * writer thread calls it. */
 typedef size_t (*vx_log_say_lost)(u64 lines, char *text, size_t capacity);
 
-VX_MUST_USE vx_status vx_log_ring_open(int fd, vx_log_say_lost say_lost);
+/* The writer thread calls it once after a second in which it wrote lines, so that what
+ * was held back in that second can be said with vx_log_ring_give. */
+typedef void (*vx_log_say_rest)(void);
+
+/* `say_rest` may be NULL. */
+VX_MUST_USE vx_status vx_log_ring_open(int fd, vx_log_say_lost say_lost,
+                                       vx_log_say_rest say_rest);
 bool vx_log_ring_is_open(void);
 /* `line` includes its end-of-line. */
 bool vx_log_ring_give(const char *line, size_t length);

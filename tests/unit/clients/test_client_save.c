@@ -2,6 +2,7 @@
  * replaces its input.
  *
  * SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "clients/cli/save.h"
 #include "clients/cli/sparse.h"
 
@@ -70,6 +71,65 @@ START_TEST(saved_files_read_back)
                      VOXEL_NOT_FOUND);
     ck_assert_int_eq(points_read_file("scan.txt", &none, &points, &error),
                      VOXEL_INVALID_ARGUMENT);
+}
+END_TEST
+
+/* The bytes of a file, read to its end. */
+static size_t read_file(const char *path, char *bytes, size_t room)
+{
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    size_t length = fread(bytes, 1, room, file);
+    fclose(file);
+    ck_assert_uint_lt(length, room);
+    return length;
+}
+
+/* White space would end a property's name, and a line end the property. */
+START_TEST(any_name_of_an_output_makes_a_ply_that_can_be_read)
+{
+    int32_t coords[1][4] = {{0, 1, 2, 3}};
+    float cell[1][2] = {{5, 6}};
+    char path[] = "/tmp/test_client_XXXXXX.ply", bytes[1024] = "";
+    struct cloud cloud = {.count = 1, .coords = &coords[0][0], .size = {1, 1, 1}};
+    struct voxel_tensor output =
+        voxel_tensor_make("class l\n\xc3\xbc\x7f~!", VOXEL_FP32, 1, 2, cell);
+    struct save_beside beside;
+    struct voxel_error error;
+    struct points points;
+    const struct feats_asked asked = {.names = "class_l____~!_0,class_l____~!_1"};
+    close(mkstemps(path, 4));
+    ck_assert_int_eq(save_output(path, &cloud, &output, &beside, &error), VOXEL_OK);
+    read_file(path, bytes, sizeof bytes);
+    ck_assert_msg(strstr(bytes, "\nproperty float class_l____~!_0\n"
+                                "property float class_l____~!_1\nend_header\n"),
+                  "%s", bytes);
+    ck_assert_int_eq(points_read_file(path, &asked, &points, &error), VOXEL_OK);
+    ck_assert(points.feats[0] == 5.0f && points.feats[1] == 6.0f);
+    points_fini(&points);
+    unlink(path);
+}
+END_TEST
+
+/* Without the flag in both headers NumPy takes the name for code page 437 and does not
+ * find it. */
+START_TEST(a_name_beyond_ascii_is_marked_as_utf8)
+{
+    static const char local[] = "PK\3\4\x14\0\0\x08", central[] = "\x14\0\x14\0\0\x08";
+    int32_t coords[1][4] = {{0, 1, 2, 3}};
+    float cell[1] = {5};
+    char path[] = "/tmp/test_client_XXXXXX.npz", bytes[2048] = "";
+    struct cloud cloud = {.count = 1, .coords = &coords[0][0], .size = {1, 1, 1}};
+    struct voxel_tensor output =
+        voxel_tensor_make(_i ? "\xc3\xbc" : "u", VOXEL_FP32, 1, 1, cell);
+    struct save_beside beside;
+    struct voxel_error error;
+    close(mkstemps(path, 4));
+    ck_assert_int_eq(save_output(path, &cloud, &output, &beside, &error), VOXEL_OK);
+    size_t length = read_file(path, bytes, sizeof bytes);
+    ck_assert_int_eq(memmem(bytes, length, local, sizeof local - 1) != NULL, _i);
+    ck_assert_int_eq(memmem(bytes, length, central, sizeof central - 1) != NULL, _i);
+    unlink(path);
 }
 END_TEST
 
@@ -348,6 +408,8 @@ int main(void)
                         sizeof larges / sizeof *larges);
     tcase_add_test(tcase, a_pipe_is_read_to_its_end);
     tcase_add_test(tcase, saved_files_read_back);
+    tcase_add_loop_test(tcase, a_name_beyond_ascii_is_marked_as_utf8, 0, 2);
+    tcase_add_test(tcase, any_name_of_an_output_makes_a_ply_that_can_be_read);
     tcase_add_loop_test(tcase, a_size_is_that_of_the_voxels_in_the_file, 0,
                         sizeof strides / sizeof *strides);
     tcase_add_test(tcase, sizes_that_a_stride_makes_equal_are_three_numbers);

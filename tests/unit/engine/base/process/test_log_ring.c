@@ -8,6 +8,7 @@
 #include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
 #include "engine/base/process/log_ring.h"
+#include "tests/support/wait.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PATIENCE_NS (60 * VX_NS_PER_S)
@@ -34,7 +36,7 @@ static size_t say_lost(u64 lines, char *line, size_t capacity)
 
 static void ring_to(int fd)
 {
-    vx_status st = vx_log_ring_open(fd, say_lost);
+    vx_status st = vx_log_ring_open(fd, say_lost, NULL);
     ck_assert(!st.fault);
 }
 
@@ -248,6 +250,63 @@ START_TEST(the_log_says_how_many_are_missing)
 }
 END_TEST
 
+/* True when the file of the log has `words`. */
+static bool log_has(int fd, const char *words)
+{
+    ssize_t length = pread(fd, text, sizeof text - 1, 0);
+    ck_assert_int_ge(length, 0);
+    text[length] = '\0';
+    return strstr(text, words);
+}
+
+/* No next line of the event comes: the writer thread says what is missing. */
+START_TEST(what_was_held_back_is_said_once_the_second_is_over)
+{
+    int fd = memfd_create("log", MFD_CLOEXEC);
+    char words[80];
+    vx_log_init(&(struct vx_log_options){.level = VX_LOG_INFO, .fd = fd}, "test");
+    ck_assert(!vx_log_open().fault);
+    for (int turn = 0; turn < 2; turn++) { /* and again after a pause */
+        int held = VX_LOG_BURST + 5 + turn;
+        /* All in one second, whose first lines were not there yet. */
+        i64 second = vx_clock_ns() / VX_NS_PER_S;
+        VX_WAIT_UNTIL(vx_clock_ns() / VX_NS_PER_S > second);
+        for (int i = 0; i < VX_LOG_BURST + held; i++) VX_LOG(DRAIN, VX_LOG_I64("i", i));
+        snprintf(words, sizeof words,
+                 " warn LOG_SUPPRESSED process=test of=DRAIN lines=%d\n", held);
+        VX_WAIT_UNTIL(log_has(fd, words));
+    }
+    ck_assert_ptr_null(strstr(text, "suppressed="));
+    ck_assert(vx_log_flush(PATIENCE_NS));
+    vx_log_ring_close(PATIENCE_NS);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_LOG_SUPPRESSED), 2);
+}
+END_TEST
+
+/* Runs before the log's own handler, which was registered first. */
+static void flood(void)
+{
+    for (int i = 0; i < 3 * VX_LOG_BURST; i++) VX_LOG(STOP, VX_LOG_I64("i", i));
+}
+
+START_TEST(what_was_held_back_is_said_at_exit)
+{
+    int fd = memfd_create("log", MFD_CLOEXEC);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (!child) {
+        vx_log_init(&(struct vx_log_options){.level = VX_LOG_INFO, .fd = fd}, "test");
+        if (_i && vx_log_open().fault) _exit(1); /* with the thread, and without */
+        atexit(flood);
+        exit(0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert(log_has(fd, " warn LOG_SUPPRESSED process=test of=STOP lines="));
+}
+END_TEST
+
 /* Otherwise the front would hang in its panic, and nothing would restart it. */
 START_TEST(a_panic_ends_although_nobody_reads)
 {
@@ -274,6 +333,8 @@ int main(void)
     tcase_add_test(tests, nobody_to_write_to_is_no_reason_to_spin);
     tcase_add_test(tests, lines_of_threads_keep_their_order);
     tcase_add_test(tests, the_log_says_how_many_are_missing);
+    tcase_add_test(tests, what_was_held_back_is_said_once_the_second_is_over);
+    tcase_add_loop_test(tests, what_was_held_back_is_said_at_exit, 0, 2);
     tcase_add_test_raise_signal(tests, a_panic_ends_although_nobody_reads, SIGABRT);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
