@@ -429,6 +429,7 @@ static vx_status front_open(struct vx_front *front, struct vx_why *why)
     VX_TRY(front_open_rpc(front, why)); /* needs to know whether workers have GPUs */
     front_open_infer(front);
     VX_TRY(vx_models_start(front->models, why));
+    vx_ready_file_remove(front->config); /* the addresses are this server's now */
     VX_TRY(vx_rpc_start(front->rpc, why));
     VX_LOG(LISTEN, VX_LOG_TEXT("what", "http"),
            VX_LOG_TEXT("address", front->config->http),
@@ -479,6 +480,7 @@ int vx_front_run(const struct vx_config *config)
     vx_alloc_freeze(); /* from here on, an allocation on this thread is a bug */
     uv_run(&front->loop, UV_RUN_DEFAULT);
     VX_ASSERT(!uv_loop_close(&front->loop));
+    vx_ready_file_end(config);
     vx_exporter_close(&front->exporter, vx_front_spans_ns(front));
     VX_LOG(STOP, VX_LOG_TEXT("code", "OK"));
     front_release(front);

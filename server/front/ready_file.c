@@ -55,6 +55,8 @@ static void unix_text(const char *list, char text[PATH_MAX])
              strchr(first, ':') + 1);
 }
 
+static struct stat written; /* the own file; no mode = none was written */
+
 void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http_port)
 {
     if (!config->ready_file[0]) return;
@@ -71,10 +73,41 @@ void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http
     int error = vx_out_open(&out, config->ready_file, 0644, O_NONBLOCK);
     if (!error) error = vx_out_put(&out, line, (size_t)length);
     error = vx_out_end(&out, error);
+    if (!error && lstat(config->ready_file, &written)) written.st_mode = 0;
     if (!error) return;
     VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
            VX_LOG_TEXT("problem", "the file could not be written"),
            VX_LOG_TEXT("why", strerror(error)));
+}
+
+/* Whether a plain file is in its place. */
+static bool file_find(const struct vx_config *config, struct stat *there)
+{
+    return config->ready_file[0] && !lstat(config->ready_file, there) &&
+           S_ISREG(there->st_mode);
+}
+
+static void file_remove(const struct vx_config *config)
+{
+    if (!unlink(config->ready_file) || errno == ENOENT) return;
+    VX_LOG(CONFIG, VX_LOG_TEXT("ready_file", config->ready_file),
+           VX_LOG_TEXT("problem", "the old file could not be removed"),
+           VX_LOG_TEXT("why", strerror(errno)));
+}
+
+void vx_ready_file_remove(const struct vx_config *config)
+{
+    struct stat there;
+    if (file_find(config, &there)) file_remove(config);
+}
+
+void vx_ready_file_end(const struct vx_config *config)
+{
+    struct stat there;
+    if (file_find(config, &there) && S_ISREG(written.st_mode) &&
+        there.st_dev == written.st_dev && there.st_ino == written.st_ino &&
+        !memcmp(&there.st_mtim, &written.st_mtim, sizeof there.st_mtim))
+        file_remove(config);
 }
 
 vx_status vx_ready_file_expect(const struct vx_config *config, struct vx_why *why)

@@ -10,7 +10,11 @@
  * writes on a thread of libuv's pool.  If a pipe is in the file's place, opening it does
  * not block.
  *
- * Thread   post: loop, once.  write: any.
+ * What is left of an earlier run would be taken for this one: a plain file in its place is
+ * removed before anything is served, and the own one at the end, unless another server has
+ * written its own there since.  Links, pipes and devices are never removed.
+ *
+ * Thread   post, remove, end: loop, once.  write: any.
  * Fails    expect: NOT_FOUND when the file cannot be created there.  A file that cannot
  *          be written later is logged, and serving continues.
  *
@@ -30,6 +34,9 @@ VX_MUST_USE vx_status vx_ready_file_expect(const struct vx_config *config,
 /* `config` must stay valid. */
 void vx_ready_file_post(uv_loop_t *loop, const struct vx_config *config, i32 grpc_port,
                         i32 http_port);
+/* Both block.  end: after the loop. */
+void vx_ready_file_remove(const struct vx_config *config);
+void vx_ready_file_end(const struct vx_config *config);
 void vx_ready_file_write(const struct vx_config *config, i32 grpc_port, i32 http_port);
 
 #endif

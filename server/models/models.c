@@ -260,6 +260,42 @@ static void models_count_missed(struct vx_models *models, bool say)
                VX_LOG_TEXT("why", VX_REPOSITORY_NO_ROW));
 }
 
+/* Logs which versions stay although they are not listed; by itself only what is new. */
+static void models_say_kept(struct vx_models *models, i32 count, const char *kept,
+                            bool say)
+{
+    if (count && (say || strcmp(kept, models->kept)))
+        VX_LOG(REPOSITORY, VX_LOG_I64("not_unloaded", count), VX_LOG_TEXT("first", kept),
+               VX_LOG_TEXT("why",
+                           "these versions stay as they are: they were not found, and "
+                           "may be in the part of the repository that could not "
+                           "be read, or that is beyond its limit"));
+    snprintf(models->kept, sizeof models->kept, "%s", kept);
+}
+
+/* Unloads what is not listed, unless it may be in a part that was not read. */
+static void models_retire_gone(struct vx_models *models, bool say)
+{
+    char kept[sizeof models->kept] = "";
+    size_t used = 0;
+    i32 count = 0;
+    for (i32 i = 0; i < vx_models_end(models); i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state == VX_INSTANCE_FREE || row->state == VX_INSTANCE_UNLOADING ||
+            models->loads[i].listed)
+            continue;
+        if (!vx_repository_may_have(&models->listing, row->name, row->version)) {
+            vx_models_retire(models, i);
+            continue;
+        }
+        if (count++ < 4)
+            used +=
+                (size_t)snprintf(kept + used, sizeof kept - used, "%s%.40s version %lld",
+                                 used ? ", " : "", row->name, (long long)row->version);
+    }
+    models_say_kept(models, count, kept, say);
+}
+
 /* Makes the instances follow the last listing. */
 static void models_follow_listing(struct vx_models *models, bool say)
 {
@@ -280,13 +316,7 @@ static void models_follow_listing(struct vx_models *models, bool say)
         vx_models_wanted_no_row(models, entry->name);
     }
     models_count_missed(models, say);
-    /* When it is not complete, a model that is not listed may still be there. */
-    for (i32 i = 0; i < vx_models_end(models) && listing->complete; i++) {
-        const struct vx_instance *row = vx_models_row(models, i);
-        if (row->state != VX_INSTANCE_FREE && row->state != VX_INSTANCE_UNLOADING &&
-            !models->loads[i].listed)
-            vx_models_retire(models, i);
-    }
+    models_retire_gone(models, say);
 }
 
 static bool listing_has_odd(const struct vx_repository_listing *listing,

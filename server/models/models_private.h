@@ -66,7 +66,8 @@ struct vx_models {
     struct vx_message_load load; /* the one that is being sent: 4 KiB, its path */
     bool short_of_rows;          /* a version of the listing found no free instance */
     bool row_freed;              /* an instance was freed since then */
-    bool wish_all; /* load_model *: want all models of the first complete listing */
+    char kept[VX_WHY_BYTES];     /* what the log has on versions that are kept */
+    bool wish_all; /* load_model *: want all models of the first whole listing */
     i32 wishes_count;
     char wishes[VX_INSTANCES_MAX][VX_NAME_BYTES];
     bool wish_named[VX_INSTANCES_MAX]; /* load_model names it: it is missed when absent */

@@ -347,7 +347,7 @@ void vx_models_wanted_before(struct vx_models *models)
     for (i32 i = 0; i < vx_repository_odds(&models->listing); i++)
         if (models->listing.odds[i].model)
             (void)wish_add(models, models->listing.odds[i].name);
-    models->wish_all = !models->listing.complete;
+    models->wish_all = !vx_repository_is_whole(&models->listing);
 }
 
 void vx_models_wanted_no_row(struct vx_models *models, const char *name)
@@ -361,8 +361,7 @@ void vx_models_wanted_no_row(struct vx_models *models, const char *name)
 static vx_status waiter_not_there(const struct vx_repository_listing *listing,
                                   const char *name, bool readable, struct vx_why *why)
 {
-    bool cut = readable && !listing->complete && listing->count == VX_LISTING_MAX;
-    if (cut)
+    if (readable && listing->cut)
         VX_FAIL_WHY(why, NOT_FOUND, "the repository has too many models",
                     "failed to load '%.60s', failed to poll from model repository: it is "
                     "not among the first %d model versions by name, and no more are read",
@@ -381,7 +380,9 @@ static void wishes_review(struct vx_models *models)
     for (i32 i = models->wishes_count - 1; i >= 0; i--) {
         if (!models->wish_new[i] || models->wish_ns[i] > models->listing.begun_ns)
             continue;
-        const bool there = listing_has(models, models->wishes[i]);
+        /* One that serves stays wanted while its folder cannot be read. */
+        const bool there = listing_has(models, models->wishes[i]) ||
+                           vx_models_have(models, models->wishes[i]);
         models->wish_new[i] = false;
         if (!there && !models->wish_named[i]) wish_remove(models, models->wishes[i]);
     }

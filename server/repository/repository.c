@@ -132,8 +132,8 @@ static struct vx_repository_entry *scan_place(struct vx_repository_listing *list
     struct vx_repository_entry *last = &listing->entries[0];
     for (i32 e = 1; e < VX_LISTING_MAX; e++)
         if (entry_compare(&listing->entries[e], last) > 0) last = &listing->entries[e];
-    if (listing->complete) { /* said only once */
-        listing->complete = false;
+    if (!listing->cut) { /* said only once */
+        listing->cut = true;
         vx_why_set(&vx_repository_add_odd(listing, "")->why,
                    "more than %d model versions: only the first by name are listed, the "
                    "others are ignored",
@@ -230,9 +230,23 @@ static void scan_unreadable(struct vx_repository_listing *listing, const char *p
     struct vx_repository_odd *odd = vx_repository_add_odd(listing, name);
     odd->model = !is_tools(name);
     /* A link to nothing has no model; whatever else cannot be read may still have it. */
-    if (odd->model && error != ENOENT) listing->complete = false;
+    if (odd->model && error != ENOENT) {
+        if (listing->unread_count < VX_REPOSITORY_UNREAD_MAX)
+            memcpy(listing->unread[listing->unread_count], name, strlen(name) + 1);
+        listing->unread_count++;
+    }
     vx_why_set(&odd->why, "model directory '%.80s' cannot be read: %s", name,
                vx_access_text(path, error, room));
+}
+
+/* The next entry of a directory; NULL at its end, where *error is 0, or when the rest
+ * cannot be read. */
+static struct dirent *scan_next(DIR *directory, int *error)
+{
+    errno = 0;
+    struct dirent *entry = readdir(directory);
+    *error = entry ? 0 : errno;
+    return entry;
 }
 
 static void scan_versions(struct vx_repository_listing *listing, const char *path,
@@ -245,7 +259,8 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
         return;
     }
     bool any = false;
-    for (struct dirent *entry; (entry = readdir(directory));) {
+    int error;
+    for (struct dirent *entry; (entry = scan_next(directory, &error));) {
         i64 version = vx_repository_version(entry->d_name);
         if (version && vx_repository_is_file(dirfd(directory), entry->d_name)) continue;
         any |= version != 0;
@@ -255,7 +270,9 @@ static void scan_versions(struct vx_repository_listing *listing, const char *pat
             strays_add(&strays, directory, entry->d_name);
     }
     closedir(directory);
-    if (!any)
+    if (error)
+        scan_unreadable(listing, path, name, error);
+    else if (!any)
         scan_odd_model(listing, path, name, &strays);
     else if (strays.count)
         scan_note_strays(listing, name, &strays);
@@ -289,7 +306,8 @@ static void scan_model(struct vx_repository_listing *listing, const char *root,
     }
     int error = stat(path, &file) ? errno : 0;
     if (!error && !S_ISDIR(file.st_mode)) return; /* a README beside them */
-    if (error && lstat(path, &file)) return;      /* it has gone since it was listed */
+    /* It has gone since it was listed. */
+    if (error && lstat(path, &file) && errno == ENOENT) return;
     if (bytes >= VX_NAME_BYTES)
         vx_why_set(
             scan_misnamed(listing, path, name),
@@ -307,22 +325,35 @@ static void scan_model(struct vx_repository_listing *listing, const char *root,
         scan_versions(listing, path, name);
 }
 
+/* The sentence of a repository of which nothing is known, or not all. */
+static void scan_failed(struct vx_repository_listing *listing, const char *path,
+                        int error)
+{
+    char room[VX_ACCESS_BYTES];
+    *listing = (struct vx_repository_listing){.begun_ns = listing->begun_ns};
+    vx_why_set(&vx_repository_add_odd(listing, "")->why,
+               "repository '%.80s' cannot be read: %s; until it can, no model is loaded "
+               "or unloaded",
+               path, vx_access_text(path, error, room));
+}
+
 void vx_repository_scan(const char *path, struct vx_repository_listing *listing)
 {
     *listing = (struct vx_repository_listing){.begun_ns = vx_clock_ns()};
+    int error;
     DIR *directory = opendir(path);
     if (!directory) {
-        char room[VX_ACCESS_BYTES];
-        int error = errno;
-        vx_why_set(&vx_repository_add_odd(listing, "")->why,
-                   "repository '%.80s' cannot be read: %s", path,
-                   vx_access_text(path, error, room));
+        scan_failed(listing, path, errno);
         return;
     }
-    listing->readable = listing->complete = true;
-    for (struct dirent *entry; (entry = readdir(directory));)
+    listing->readable = true;
+    for (struct dirent *entry; (entry = scan_next(directory, &error));)
         if (entry->d_name[0] != '.') scan_model(listing, path, entry->d_name);
     closedir(directory);
+    if (error) {
+        scan_failed(listing, path, error);
+        return;
+    }
     if (!listing->count && !listing->odds_count)
         vx_why_set(&vx_repository_add_odd(listing, "")->why,
                    "repository '%.100s' has no models: expected NAME/network.json and "
@@ -359,6 +390,18 @@ vx_repository_find(const struct vx_repository_listing *listing, const char *name
     const struct vx_repository_entry *entry = &listing->entries[at];
     bool is_it = !strcmp(entry->name, name) && (!version || entry->version == version);
     return is_it ? entry : NULL;
+}
+
+bool vx_repository_may_have(const struct vx_repository_listing *listing, const char *name,
+                            i64 version)
+{
+    struct vx_repository_entry wanted = {.version = version};
+    if (!listing->readable || listing->unread_count > VX_REPOSITORY_UNREAD_MAX)
+        return true;
+    for (i32 i = 0; i < listing->unread_count; i++)
+        if (!strcmp(listing->unread[i], name)) return true;
+    snprintf(wanted.name, sizeof wanted.name, "%s", name);
+    return listing->cut && listing_from(listing, &wanted) == listing->count;
 }
 
 const struct vx_repository_odd *

@@ -12,7 +12,8 @@
  * Owner    the listing is the caller's memory.
  * Thread   any; one scan at a time per listing.
  * Limits   VX_LISTING_MAX versions; more are left out, and `odds` says so.
- *          VX_REPOSITORY_ODDS_MAX entries of `odds` and `absent` are kept, all are counted.
+ *          VX_REPOSITORY_ODDS_MAX entries of `odds` and `absent` are kept, and
+ *          VX_REPOSITORY_UNREAD_MAX of `unread`; all are counted.
  * Fails    scan never: what cannot be served is described in `odds`, the rest is listed.
  *          check: FAILED_PRECONDITION when the files differ.  expect: NOT_FOUND,
  *          INVALID_ARGUMENT.
@@ -30,6 +31,10 @@
 
 /* Things that are not served, each kept with a sentence about it. */
 #define VX_REPOSITORY_ODDS_MAX 16
+
+/* Folders that could not be read and whose names are kept: if there are more, any model may
+ * be in one. */
+#define VX_REPOSITORY_UNREAD_MAX 64
 
 /* Why a wanted entry has no instance. */
 #define VX_REPOSITORY_TEXT_(number_) #number_
@@ -57,7 +62,7 @@ struct vx_repository_odd {
     struct vx_why why;
 };
 struct vx_repository_listing {
-    bool complete; /* false: a part was not read; models that are not listed may exist */
+    bool cut;      /* there are more versions than `entries` has: those behind the last */
     bool readable; /* false: the directory itself could not be read: nothing is listed */
     bool quiet;    /* no person asked for this scan: failed loads are not tried again */
     i64 begun_ns;  /* when the scan began: it has all that existed then */
@@ -67,7 +72,9 @@ struct vx_repository_listing {
     /* Kept or not: when `odds` is full, a new one replaces a note, else one that is no
      * model, else the last. */
     i32 odds_count;
-    i32 absent_count;                                   /* as odds_count */
+    i32 absent_count; /* as odds_count */
+    i32 unread_count; /* folders that could not be read, whole or in part */
+    char unread[VX_REPOSITORY_UNREAD_MAX][VX_NAME_BYTES];
     struct vx_repository_entry entries[VX_LISTING_MAX]; /* by name, then version */
     struct vx_repository_odd odds[VX_REPOSITORY_ODDS_MAX];
     /* Set by models: what load_model names and `entries` and `odds` do not have. */
@@ -79,6 +86,11 @@ static inline i32 vx_repository_odds(const struct vx_repository_listing *listing
 {
     return listing->odds_count < VX_REPOSITORY_ODDS_MAX ? listing->odds_count
                                                         : VX_REPOSITORY_ODDS_MAX;
+}
+/* Whether all was read: what is not listed does not exist. */
+static inline bool vx_repository_is_whole(const struct vx_repository_listing *listing)
+{
+    return listing->readable && !listing->cut && !listing->unread_count;
 }
 /* The sentence of the first; "" when there is none. */
 static inline const char *
@@ -104,6 +116,9 @@ void vx_repository_sort_odds(struct vx_repository_listing *listing);
 const struct vx_repository_entry *
 vx_repository_find(const struct vx_repository_listing *listing, const char *name,
                    i64 version);
+/* Whether a version that is not listed may be in a part that was not read. */
+bool vx_repository_may_have(const struct vx_repository_listing *listing, const char *name,
+                            i64 version);
 /* Why a model that should be in the repository is not loaded, for clients: without paths.
  * `version` 0 = any.  False: the listing has no reason, or nobody expects the model in
  * it. */

@@ -142,6 +142,18 @@ def test_a_ready_file_on_a_full_disk(repository, tmp_path):
             daemon.wait_for("readiness", lambda: daemon.get("/v2/health/ready")[0] == 200)
 
 
+def test_a_ready_file_of_an_earlier_run_is_not_taken_for_this_one(repository, tmp_path):
+    ready, broken = tmp_path / "old", tmp_path / "broken"
+    ready.write_text("grpc=127.0.0.1:5 http=127.0.0.1:6 pid=1\n")
+    (broken / "conv" / "1").mkdir(parents=True)
+    with Daemon(broken, tmp_path, "--ready-file", str(ready), wait_ready=False) as daemon:
+        daemon.wait_said("MODEL_FAILED")
+        assert not ready.exists()
+    with Daemon(repository, tmp_path, "--ready-file", str(ready), wait_ready=False) as daemon:
+        daemon.wait_for("the file", ready.exists)
+    assert not ready.exists()
+
+
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
     coords, feats = random_grid(5, 3000)

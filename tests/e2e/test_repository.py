@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -314,6 +315,34 @@ def test_who_edits_the_network_of_all_versions_is_told(tmp_path):
         said, = [line for line in daemon.log().splitlines() if "MODEL_NETWORK" in line]
     assert " warn " in said and 'model=conv versions="1, 2, 3"' in said, said
     assert "network.json changed, and all versions share it" in said
+
+
+def test_a_folder_that_cannot_be_read_keeps_only_its_own_model(tmp_path):
+    """A roll-back is carried out, whatever else is broken in the repository."""
+    repository = tmp_path / "repository"
+    for version in (1, 2):
+        ConvModel(version).write(repository, "conv", version)
+    for name in ("kept", "old"):
+        ConvModel().write(repository, name)
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        daemon.wait_said("MODEL_READY", 4)
+        shutil.rmtree(repository / "conv" / "2")
+        shutil.rmtree(repository / "old")
+        shutil.rmtree(repository / "kept")
+        (repository / "kept").symlink_to("kept")  # a link to itself: ELOOP
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_said("MODEL_UNLOADED", 2)
+        client.infer("kept", *random_grid(1, 10))
+        client.infer("conv", *random_grid(1, 10), version=1)
+        for name, version in (("conv", 2), ("old", 1)):
+            with pytest.raises(voxeld.NotFound):
+                client.infer(name, *random_grid(1, 10), version=version)
+        said = daemon.log()
+        assert "model directory 'kept' cannot be read: Too many levels" in said
+        assert 'not_unloaded=1 first="kept version 1" why="these versions stay as they' in said
+        (repository / "kept").unlink()
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_said("MODEL_UNLOADED", 3)
 
 
 def check(folder, *words):

@@ -48,6 +48,39 @@ START_TEST(line_is_as_promised)
 }
 END_TEST
 
+/* The line of an earlier run names a server that is gone. */
+START_TEST(a_plain_file_is_removed_and_nothing_else)
+{
+    struct vx_config config;
+    struct stat there;
+    char other[64];
+    vx_config_defaults(&config);
+    vx_ready_file_remove(&config); /* none is set */
+    snprintf(other, sizeof other, "/tmp/test_ready_other.%d", (int)getpid());
+    snprintf(config.ready_file, sizeof config.ready_file, "/tmp/test_ready_old.%d",
+             (int)getpid());
+    vx_ready_file_remove(&config); /* none is there */
+    vx_ready_file_write(&config, 7001, 7002);
+    vx_ready_file_remove(&config);
+    ck_assert(lstat(config.ready_file, &there));
+    vx_ready_file_write(&config, 7001, 7002);
+    vx_ready_file_end(&config);
+    ck_assert(lstat(config.ready_file, &there));
+    vx_ready_file_write(&config, 7001, 7002);
+    close(open(other, O_CREAT | O_WRONLY, 0600)); /* that of the next server */
+    ck_assert(!rename(other, config.ready_file));
+    vx_ready_file_end(&config);
+    ck_assert(!lstat(config.ready_file, &there));
+    unlink(config.ready_file);
+    ck_assert(!symlink("/nowhere", config.ready_file));
+    vx_ready_file_remove(&config);
+    ck_assert(!unlink(config.ready_file));
+    ck_assert(!mkfifo(config.ready_file, 0600));
+    vx_ready_file_remove(&config);
+    ck_assert(!unlink(config.ready_file));
+}
+END_TEST
+
 /* A waiting program that made a pipe must not wait at one that no longer has a name. */
 START_TEST(a_pipe_gets_the_line)
 {
@@ -102,6 +135,7 @@ int main(void)
     TCase *tests = tcase_create("ready_file");
     tcase_add_loop_test(tests, line_is_as_promised, 0, (int)VX_COUNT(cases));
     tcase_add_test(tests, a_pipe_gets_the_line);
+    tcase_add_test(tests, a_plain_file_is_removed_and_nothing_else);
     tcase_add_loop_test(tests, a_place_that_cannot_be_written_is_said_at_start, 0,
                         (int)VX_COUNT(places));
     suite_add_tcase(suite, tests);

@@ -150,7 +150,7 @@ i32 rig_loads_told(i32 worker)
 
 void rig_list_begin(void)
 {
-    rig_listing = (struct vx_repository_listing){.readable = true, .complete = true};
+    rig_listing = (struct vx_repository_listing){.readable = true};
 }
 
 void rig_list_add(const char *name, i64 version, u64 fingerprint)
@@ -159,6 +159,11 @@ void rig_list_add(const char *name, i64 version, u64 fingerprint)
     *entry = (struct vx_repository_entry){
         .version = version, .fingerprint = fingerprint, .weights_bytes = 100};
     snprintf(entry->name, sizeof entry->name, "%s", name);
+}
+
+void rig_list_unread(const char *name)
+{
+    snprintf(rig_listing.unread[rig_listing.unread_count++], VX_NAME_BYTES, "%s", name);
 }
 
 void rig_list_give(bool quiet)

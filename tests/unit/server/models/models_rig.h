@@ -45,6 +45,8 @@ void rig_made(i32 worker);
 void rig_list_begin(void);
 void rig_list_add(const char *name, i64 version, u64 fingerprint);
 void rig_list_give(bool quiet);
+/* The folder of a model that cannot be read. */
+void rig_list_unread(const char *name);
 /* LOADs that the worker was sent. */
 i32 rig_loads_told(i32 worker);
 /* Lists one version of "m"; 0 = none. */

@@ -268,7 +268,8 @@ START_TEST(an_incomplete_listing_takes_nothing_away)
     rig_worker_up(0);
     rig_list(1, 10);
     i32 instance = rig_answer(0, VX_CODE_OK);
-    static const struct vx_repository_listing partial = {.readable = true};
+    static const struct vx_repository_listing partial = {
+        .readable = true, .unread_count = VX_REPOSITORY_UNREAD_MAX + 1};
     vx_models_on_listing(rig_models, &partial);
     vx_models_step(rig_models);
     ck_assert_int_eq(rig_picked("m", 0), instance);

@@ -165,7 +165,7 @@ START_TEST(a_directory_of_a_model_that_serves_is_only_noted)
     list("v");
     rig_list_begin();
     rig_list_add("half", 1, 10);
-    rig_listing.complete = false;
+    rig_list_unread("v");
     rig_listing.odds[0] =
         (struct vx_repository_odd){.name = "v", .model = true, .why = {"odd"}};
     rig_listing.odds_count = 1;
@@ -174,6 +174,73 @@ START_TEST(a_directory_of_a_model_that_serves_is_only_noted)
     ck_assert(vx_registry_all_ready(rig_registry));
     ck_assert_str_eq(missed("v"), "");
     ck_assert_str_eq(vx_repository_note(vx_models_listing(rig_models), "v"), "odd");
+}
+END_TEST
+
+/* Of what is not listed only that stays which the folder that cannot be read may have. */
+START_TEST(a_folder_that_cannot_be_read_keeps_no_other_model)
+{
+    start("none", "", "");
+    rig_list_begin();
+    rig_list_add("half", 1, 10);
+    rig_list_add("half", 2, 10);
+    rig_list_add("other", 1, 10);
+    rig_list_add("v", 1, 10);
+    rig_list_give(false);
+    rig_answer_all(0);
+    rig_answer_all(1);
+    rig_list_begin();
+    rig_list_add("half", 1, 10);
+    rig_list_unread("v");
+    rig_list_give(false);
+    ck_assert_int_ge(rig_picked("v", 1), 0);
+    ck_assert_int_lt(rig_picked("other", 0), 0);
+    ck_assert_int_lt(rig_picked("half", 2), 0);
+    ck_assert_int_eq(rig_picked("half", 0), rig_picked("half", 1));
+    list(NULL);
+    ck_assert_int_lt(rig_picked("v", 1), 0);
+}
+END_TEST
+
+/* Behind the last that is listed there may be others. */
+START_TEST(a_listing_that_a_limit_cut_keeps_what_is_behind_it)
+{
+    start("none", "", "");
+    rig_list_begin();
+    rig_list_add("a", 1, 10);
+    rig_list_add("half", 2, 10);
+    rig_list_add("half", 4, 10);
+    rig_list_add("v", 1, 10);
+    rig_list_give(false);
+    rig_answer_all(0);
+    rig_answer_all(1);
+    rig_list_begin();
+    rig_list_add("half", 3, 10);
+    rig_listing.cut = true;
+    rig_list_give(false);
+    ck_assert_int_lt(rig_picked("a", 1), 0);
+    ck_assert_int_lt(rig_picked("half", 2), 0);
+    ck_assert_int_ge(rig_picked("half", 4), 0);
+    ck_assert_int_ge(rig_picked("v", 1), 0);
+}
+END_TEST
+
+/* A client asks for a model that serves while its folder cannot be read. */
+START_TEST(a_load_in_vain_of_a_model_that_serves_takes_no_wish_back)
+{
+    start("explicit", "half", "");
+    ck_assert(!vx_models_ask_load(rig_models, "v", &me, NULL).fault);
+    list("v");
+    ck_assert_int_eq(rig_ended_code, VX_CODE_OK);
+    ck_assert(!vx_models_ask_load(rig_models, "v", &me, NULL).fault);
+    rig_list_begin();
+    rig_list_add("half", 1, 10);
+    rig_list_unread("v");
+    rig_list_give(false);
+    ck_assert_int_eq(rig_ended_code, VX_CODE_NOT_FOUND);
+    ck_assert_int_ge(rig_picked("v", 0), 0);
+    list("v");
+    ck_assert_int_ge(rig_picked("v", 0), 0);
 }
 END_TEST
 
@@ -254,6 +321,9 @@ int main(void)
                    a_directory_without_a_version_is_missed_when_its_model_is_wanted);
     tcase_add_test(tcase, an_unreadable_repository_does_not_make_it_ready);
     tcase_add_test(tcase, a_directory_of_a_model_that_serves_is_only_noted);
+    tcase_add_test(tcase, a_folder_that_cannot_be_read_keeps_no_other_model);
+    tcase_add_test(tcase, a_listing_that_a_limit_cut_keeps_what_is_behind_it);
+    tcase_add_test(tcase, a_load_in_vain_of_a_model_that_serves_takes_no_wish_back);
     tcase_add_test(tcase, more_absent_names_than_are_kept_are_counted);
     tcase_add_test(tcase, a_request_for_what_is_not_loaded_is_told_how_to_load_it);
     tcase_add_test(tcase, a_load_whose_client_left_leaves_nothing);

@@ -180,29 +180,9 @@ START_TEST(a_directory_that_may_not_be_read_may_be_a_model)
             strstr(odd_find(closed[i])->why.text, "cannot be read: Permission denied"));
     }
     ck_assert(odd_find("x")->model && !odd_find("lost+found")->model);
-    ck_assert(!listing.complete);
-}
-END_TEST
-
-START_TEST(a_link_that_leads_nowhere_may_be_a_model)
-{
-    static const char *const links[][2] = {{"loop", "loop"}, {"gone", "/none/gone-1"}};
-    char path[256];
-    struct vx_why why;
-    for (size_t i = 2; i-- > 0;) {
-        snprintf(path, sizeof path, "%s/%s", root, links[i][0]);
-        ck_assert_int_eq(symlink(links[i][1], path), 0);
-        vx_repository_scan(root, &listing);
-        ck_assert_ptr_nonnull(odd_find(links[i][0]));
-        ck_assert(odd_find(links[i][0])->model);
-        /* A broken link has no model; a directory that cannot be read may have one. */
-        ck_assert_int_eq(listing.complete, i == 1);
-    }
-    ck_assert_ptr_nonnull(strstr(odd_find("gone")->why.text, "to '/none/gone-1', "));
-    ck_assert(vx_repository_why_absent(&listing, "gone", 0, &why)); /* clients get it */
-    ck_assert_str_eq(why.text,
-                     "model directory 'gone' cannot be read: No such file or directory: "
-                     "it is a link to 'gone-1', which is not there");
+    ck_assert(!vx_repository_is_whole(&listing));
+    ck_assert(vx_repository_may_have(&listing, "x", 1));
+    ck_assert(!vx_repository_may_have(&listing, "m", 2));
 }
 END_TEST
 
@@ -409,7 +389,11 @@ START_TEST(a_listing_says_when_it_began_and_that_it_is_full)
     ck_assert_int_ge(listing.begun_ns, before);
     ck_assert_int_le(listing.begun_ns, vx_clock_ns());
     ck_assert_int_eq(listing.count, VX_LISTING_MAX);
-    ck_assert(!listing.complete);
+    ck_assert(listing.cut && !vx_repository_is_whole(&listing));
+    ck_assert(!vx_repository_may_have(&listing, "m", 2)); /* before the last listed */
+    ck_assert(!vx_repository_may_have(&listing, "n", 3));
+    ck_assert(vx_repository_may_have(&listing, "n", 100 + VX_LISTING_MAX));
+    ck_assert(vx_repository_may_have(&listing, "o", 1));
     /* m/1, m/12 and n/2 come first: of the others the highest are omitted. */
     ck_assert_int_eq(listing.entries[VX_LISTING_MAX - 1].version,
                      100 + VX_LISTING_MAX - 4);
@@ -476,7 +460,6 @@ int main(void)
     tcase_add_test(repository, a_version_is_a_number_as_people_write_it);
     tcase_add_test(repository, a_number_that_is_no_version_is_told_what_is_wrong_with_it);
     tcase_add_test(repository, a_directory_that_may_not_be_read_may_be_a_model);
-    tcase_add_test(repository, a_link_that_leads_nowhere_may_be_a_model);
     tcase_add_test(repository, what_is_no_model_makes_room_for_what_is);
     tcase_add_test(repository, what_is_no_version_beside_one_is_noted);
     tcase_add_test(repository, a_note_hides_nothing_that_is_not_served);
