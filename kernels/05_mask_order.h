@@ -146,6 +146,13 @@ VX_BOTH uint32_t vx_order_planes(uint32_t m)
            (uint32_t)((m & 0x7fc0000u) != 0) << 31;
 }
 
+/* The device has the sets in its instructions. */
+#if defined(__CUDACC__) || defined(__HIP__) || defined(__AMDGCN__)
+#define VX_ORDER_UNROLL _Pragma("unroll")
+#else
+#define VX_ORDER_UNROLL
+#endif
+
 /* The sets that a row of n has, or the first of them. */
 VX_BOTH uint32_t vx_order_sets(uint32_t m, int64_t n)
 {
@@ -155,7 +162,7 @@ VX_BOTH uint32_t vx_order_sets(uint32_t m, int64_t n)
         0x0000100, 0x0004000, 0x0080000, 0x0008800, 0x2000002, 0x0800008, 0x0001000,
         0x0100040, 0x0000012, 0x0200020, 0x0040000, 0x1000004, 0x0010000};
     uint32_t word = 0;
-    VX_BOTH_UNROLL
+    VX_ORDER_UNROLL
     for (int32_t k = 0; k < VX_ORDER_SETS; k++)
         word = word << 1 | (uint32_t)((m & sets[k]) != 0);
     return n > VX_ORDER_ROWS_FEW ? word : word >> (VX_ORDER_SETS - VX_ORDER_SETS_FEW);

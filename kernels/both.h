@@ -8,11 +8,8 @@
 #if defined(__CUDACC__) || defined(__HIP__) || defined(__AMDGCN__)
 #define VX_BOTH                                                                          \
     static inline __attribute__((host)) __attribute__((device)) __attribute__((unused))
-/* Before a loop whose constants the device must have in its instructions. */
-#define VX_BOTH_UNROLL _Pragma("unroll")
 #else
 #define VX_BOTH static inline
-#define VX_BOTH_UNROLL
 #endif
 
 #endif

@@ -74,16 +74,10 @@ TCP = {
     "beyond_twice": (("beyond_twice",), 5),
     "room_kept": (("room_kept",), 4),
     "room_pieces": (("room_pieces",), 4),
-<<<<<<< HEAD
-    "pieces_pinned": (("pieces_pinned",), 4),
-    "buffers_kept": (("buffers_kept",), 8),
-    "messages_pinned": (("messages_pinned",), 5),
-    "messages_second": (("messages_second",), 6),
-=======
     "pieces_pinned": (("pieces_pinned",), 2.5),
+    "buffers_kept": (("buffers_kept",), 8),
     "messages_pinned": (("messages_pinned",), 3),
     "messages_second": (("messages_second",), 3),
->>>>>>> h/faster
     "places_flooded": (("places_flooded",), 4),
     "places_halved": (("places_halved",), 2),
     "fields_unknown": (("fields_unknown",), 3),

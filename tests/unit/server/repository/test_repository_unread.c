@@ -48,6 +48,7 @@ static const struct vx_repository_odd *odd_find(const char *name)
 static const char *fail_in;
 
 /* In place of libc's. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 struct dirent *readdir(DIR *directory)
 {
     static struct dirent *(*real)(DIR *);
