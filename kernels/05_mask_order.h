@@ -146,25 +146,43 @@ VX_BOTH uint32_t vx_order_planes(uint32_t m)
            (uint32_t)((m & 0x7fc0000u) != 0) << 31;
 }
 
-/* The device has the sets in its instructions. */
-#if defined(__CUDACC__) || defined(__HIP__) || defined(__AMDGCN__)
-#define VX_ORDER_UNROLL _Pragma("unroll")
-#else
-#define VX_ORDER_UNROLL
-#endif
+VX_BOTH uint32_t vx_order_next(uint32_t word, uint32_t found)
+{
+    return word << 1 | (uint32_t)(found != 0);
+}
 
-/* The sets that a row of n has, or the first of them. */
+/* The sets that a row of n has, or the first of them.  They are in instructions: an array is one
+ * in memory where the compiler does not unroll its loop. */
 VX_BOTH uint32_t vx_order_sets(uint32_t m, int64_t n)
 {
-    const uint32_t sets[VX_ORDER_SETS] = {
-        0x01c0e07, 0x4924924, 0x1249249, 0x70381c0, 0x7fc0000, 0x0000007, 0x0000048,
-        0x0000030, 0x0000080, 0x2010080, 0x0201000, 0x0020200, 0x0000400, 0x0400000,
-        0x0000100, 0x0004000, 0x0080000, 0x0008800, 0x2000002, 0x0800008, 0x0001000,
-        0x0100040, 0x0000012, 0x0200020, 0x0040000, 0x1000004, 0x0010000};
     uint32_t word = 0;
-    VX_ORDER_UNROLL
-    for (int32_t k = 0; k < VX_ORDER_SETS; k++)
-        word = word << 1 | (uint32_t)((m & sets[k]) != 0);
+    word = vx_order_next(word, m & 0x01c0e07u);
+    word = vx_order_next(word, m & 0x4924924u);
+    word = vx_order_next(word, m & 0x1249249u);
+    word = vx_order_next(word, m & 0x70381c0u);
+    word = vx_order_next(word, m & 0x7fc0000u);
+    word = vx_order_next(word, m & 0x0000007u);
+    word = vx_order_next(word, m & 0x0000048u);
+    word = vx_order_next(word, m & 0x0000030u);
+    word = vx_order_next(word, m & 0x0000080u);
+    word = vx_order_next(word, m & 0x2010080u);
+    word = vx_order_next(word, m & 0x0201000u);
+    word = vx_order_next(word, m & 0x0020200u);
+    word = vx_order_next(word, m & 0x0000400u);
+    word = vx_order_next(word, m & 0x0400000u);
+    word = vx_order_next(word, m & 0x0000100u);
+    word = vx_order_next(word, m & 0x0004000u);
+    word = vx_order_next(word, m & 0x0080000u);
+    word = vx_order_next(word, m & 0x0008800u);
+    word = vx_order_next(word, m & 0x2000002u);
+    word = vx_order_next(word, m & 0x0800008u);
+    word = vx_order_next(word, m & 0x0001000u);
+    word = vx_order_next(word, m & 0x0100040u);
+    word = vx_order_next(word, m & 0x0000012u);
+    word = vx_order_next(word, m & 0x0200020u);
+    word = vx_order_next(word, m & 0x0040000u);
+    word = vx_order_next(word, m & 0x1000004u);
+    word = vx_order_next(word, m & 0x0010000u);
     return n > VX_ORDER_ROWS_FEW ? word : word >> (VX_ORDER_SETS - VX_ORDER_SETS_FEW);
 }
 
