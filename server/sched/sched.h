@@ -47,8 +47,8 @@
  *
  * Owner    jobs live in the caller's memory and are borrowed while QUEUED or RUNNING.
  * Thread   loop.
- * Limits   queue_max jobs waiting, and up to VX_SCHED_QUEUE_RESERVED more of clients that
- *          have few waiting; VX_WORKERS_MAX workers; VX_INSTANCES_MAX instances;
+ * Limits   queue_max jobs waiting, and up to VX_SCHED_QUEUE_RESERVED more of origins that
+ *          have few waiting, as beyond a model's max_queue_size; VX_WORKERS_MAX workers; VX_INSTANCES_MAX instances;
  *          VX_WORKER_DEPTH batches on a worker at once.
  * Fails    submit: UNAVAILABLE when a queue is full, with Triton's words, or when the
  *          request's `timeout` cannot be met; DEADLINE_EXCEEDED when gRPC's deadline
@@ -71,7 +71,7 @@
 /* A job that was on this many workers when they died is the likely cause. */
 #define VX_JOB_DEATHS_MAX 2
 
-/* Places beyond queue_max: a client that fills the queue does not keep others out. */
+/* Places beyond queue_max: an origin that fills the queue does not keep others out. */
 #define VX_SCHED_QUEUE_RESERVED 64
 /* Origins of connections (server/base/peer.h) are numbers below it. */
 #define VX_SCHED_ORIGINS 16384

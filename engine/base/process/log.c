@@ -115,7 +115,8 @@ static bool log_is_whole(enum vx_log_event event)
     switch (event) {
     case VX_EVENT_ACCESS: /* an access log with gaps is useless */
     case VX_EVENT_LOG_SUPPRESSED:
-    /* The versions of the repository bound these, and each says something else. */
+    /* Of a repository with 512 versions each says something else.  More of them come only as
+     * fast as models load. */
     case VX_EVENT_MODEL_FAILED:
     case VX_EVENT_MODEL_LOADING:
     case VX_EVENT_MODEL_NETWORK:

@@ -204,6 +204,25 @@ START_TEST(a_models_limit_has_places_for_others)
 }
 END_TEST
 
+/* With so many origins that an equal part would be one place, each may have a 64th of all. */
+START_TEST(an_origin_has_a_few_places_among_many)
+{
+    static struct vx_job one_each[RIG_QUEUE_MAX * 3 / 4], few[RIG_QUEUE_MAX / 64 + 1];
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    for (u64 i = 0; i < VX_COUNT(one_each); i++) {
+        one_each[i] = job_from((u16)(10 + i), 1000 + i, 10);
+        rig_submit(sched, &one_each[i], 0);
+    }
+    for (size_t i = 0; i < VX_COUNT(few); i++) {
+        few[i] = job_from(7, 1, 10);
+        const bool may = i + 1 < VX_COUNT(few);
+        ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &few[i], 0, NULL)),
+                         may ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
+    }
+    rig_close(&sched);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sched_origins");
@@ -213,6 +232,7 @@ int main(void)
     tcase_add_test(tests, clients_of_one_address_take_turns);
     tcase_add_test(tests, nobody_gains_by_beginning_anew);
     tcase_add_test(tests, who_left_unserved_costs_others_nothing);
+    tcase_add_test(tests, an_origin_has_a_few_places_among_many);
     tcase_add_test(tests, a_models_limit_has_places_for_others);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
