@@ -6,6 +6,7 @@ replica leaves.
 wait until it sees the replica so.
 """
 
+import functools
 import signal
 import time
 
@@ -38,13 +39,15 @@ def reach_both(proxy, replicas, grids):
 
 
 def leave_and_return(proxy, replicas, grids, how, count=30):
-    """Each replica in turn, under load.  how(proxy, replica) makes three steps: it leaves, it has
-    ended, it is back.  Between them each client has `count` answers."""
+    """Each replica in turn, under load.  how(proxy, replica, busy) makes three steps: it leaves, it
+    has ended, it is back.  Between them each client has `count` answers.  busy() returns once calls
+    wait for a replica that is stopped."""
     first = homes(proxy, replicas, grids)
     for leaving, other in (replicas, replicas[::-1]):
         with Load(proxy, grids) as load:
             load.wait_progress(count)
-            steps = how(proxy, leaving)
+            kept = grids[first.index(other.name)]
+            steps = how(proxy, leaving, functools.partial(load.wait_stuck, proxy, kept))
             next(steps)
             load.wait_progress(count)
             next(steps)
@@ -73,7 +76,7 @@ def wait_homes(proxy, replicas, grids, wanted):
         assert time.monotonic() < end, "geometries did not come back"
 
 
-def terminate(proxy, replica):
+def terminate(proxy, replica, _busy):
     """It sees NOT_SERVING while the replica still answers; the second signal ends the grace."""
     replica.terminate()
     proxy.wait_down(replica.name)
@@ -84,7 +87,11 @@ def terminate(proxy, replica):
     yield
 
 
-def kill(proxy, replica):
+def kill(proxy, replica, busy):
+    """While calls wait for it, and no answer is on its way: nobody can send such a call again
+    (deploy/haproxy/README.md)."""
+    replica.signal(signal.SIGSTOP)
+    busy()
     replica.signal(signal.SIGKILL)
     replica.end()
     yield

@@ -35,8 +35,9 @@ def grids():
 
 @pytest.fixture(scope="module")
 def large_grids():
-    """Requests of 290 kB: more than a connection takes at once, less than a balancer keeps."""
-    return [random_grid(seed, 9000) for seed in range(6)]
+    """Requests of 290 kB: more than a connection takes at once, less than a balancer keeps.  So
+    many that each replica has some."""
+    return [random_grid(seed, 9000) for seed in range(20)]
 
 
 @pytest.fixture

@@ -165,6 +165,21 @@ class Load:
             time.sleep(0.01)  # sleep: between two looks
         assert not self.errors, self.errors
 
+    def wait_stuck(self, proxy, kept, count=30):
+        """Until a client waits for a replica that is stopped: it has no answer while another client
+        has `count`, of the grid `kept`, which another replica answers.  What the stopped one had
+        sent has arrived by then."""
+        end = time.monotonic() + PATIENCE
+        with opened(proxy, [Ours]) as (client,):
+            while not self.errors:
+                assert time.monotonic() < end, self.done
+                before = list(self.done)
+                for _ in range(count):
+                    client.infer(*kept)
+                if any(a == b for a, b in zip(before, self.done)):
+                    break
+        assert not self.errors, self.errors
+
     def __enter__(self):
         for thread in self.threads:
             thread.start()

@@ -54,7 +54,7 @@ def states(path):
     }
 
 
-def drain(proxy, replica):
+def drain(proxy, replica, _busy):
     """As deploy/haproxy/README.md says; the replica that ends has no call any more."""
     for name in ("voxeld", "voxeld_any"):
         assert f"{name}/{replica.name}" in states(proxy.admin)

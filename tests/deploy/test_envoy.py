@@ -66,7 +66,7 @@ def test_a_replica_is_drained_with_a_stream_under_load(proxy, replicas, grids):
     """SIGTERM, and a grace as long as the stream needs: it is served to its end, new calls go
     elsewhere, and the replica that ends has no call any more."""
 
-    def drain(proxy, replica):
+    def drain(proxy, replica, _busy):
         stream, grid = stream_on(proxy, replica, grids)
         with contextlib.closing(stream):
             first = stream.infer(*grid)

@@ -107,6 +107,8 @@ def test_two_daemons_behind_one_address(repository, tmp_path):
         assert set(first) == {"0", "1"}
         with Load(host, grids) as load:
             load.wait_progress()
+            os.kill(host.pids[1], signal.SIGSTOP)
+            load.wait_stuck(host, grids[first.index("0")])
             os.kill(host.pids[1], signal.SIGKILL)
             host.wait_for("word of it", lambda: "daemon 1 (cpu) ended" in host.log.read_text())
             load.wait_progress()
