@@ -460,3 +460,9 @@ i64 vx_h2_meter_frame_left(const struct vx_h2_meter *meter)
 {
     return meter->stream < 0 ? 0 : meter->left;
 }
+
+bool vx_h2_meter_between(const struct vx_h2_meter *meter)
+{
+    return !meter->preface_left && !meter->head_have && !meter->block_open &&
+           !meter->fault;
+}

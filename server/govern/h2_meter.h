@@ -169,5 +169,7 @@ i64 vx_h2_meter_waste(const struct vx_h2_meter *meter);
 i64 vx_h2_meter_left(const struct vx_h2_meter *meter);
 /* Bytes still to come of that frame. */
 i64 vx_h2_meter_frame_left(const struct vx_h2_meter *meter);
+/* Whether any frame may come next: the last one is whole, and so is its header block. */
+bool vx_h2_meter_between(const struct vx_h2_meter *meter);
 
 #endif
