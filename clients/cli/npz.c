@@ -11,6 +11,7 @@
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/number.h"
 #include "clients/cli/samples.h"
 #include "clients/cli/zip.h"
 
@@ -226,7 +227,7 @@ static enum voxel_code read_size(struct archive *archive, double size[3],
     int count = read_numbers(archive, "voxel_size", found);
     for (int k = count; k < 3; k++) found[k] = found[0];
     for (int k = 0; k < 3; k++)
-        if (!(found[k] > 0 && found[k] < 1e300)) {
+        if (!number_is_size(found[k])) {
             if (archive->sized) offers_add(archive->unused, "voxel_size", 10);
             return VOXEL_OK;
         }

@@ -149,6 +149,8 @@ static const struct {
     {"ply\nformat ascii 1.0\ncomment voxel_size -0.5\n", "voxel_size -0.5': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 0\n", "voxel_size 0': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size inf\n", "voxel_size inf': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 0x1\n", "voxel_size 0x1': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 1e-320\n", "size 1e-320': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size\n", "voxel_size': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 1 2\n", "voxel_size 1 2': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 1 2 0\n", "voxel_size 1 2 0': expected"},
@@ -216,6 +218,8 @@ static const struct {
     {"comment stride of the sensor\ncomment voxel_size  3e-1 \n", {0.3, 0.3, 0.3}},
     {"comment stride 2x1x4\ncomment voxel_sizes 5\ncomment\n", {0, 0, 0}},
     {"comment voxel_size 2\ncomment voxel_size 2 2 2\n", {2, 2, 2}},
+    {"comment voxel_size 2.3e-308\n",
+     {2.3e-308, 2.3e-308, 2.3e-308}}, /* a normal number */
 };
 
 START_TEST(sizes_of_voxels)
