@@ -327,6 +327,7 @@ static ssize_t read_now(struct vx_rpc_govern *govern, struct msghdr *message, in
     bool closed = govern->cut != VX_RPC_CUT_NONE;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     if (gives) vx_rpc_govern_buffers_give(message, all);
+    if (got < 0) message->msg_controllen = 0; /* nobody wrote what TCP has left */
     errno = error;
     if (closed) return read_nothing(message, true);
     return all ? (ssize_t)all : got;

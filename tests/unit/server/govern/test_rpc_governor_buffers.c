@@ -17,12 +17,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define BUFFERS 8
-#define DIRT    0xa7
-#define PAGE    4096
-#define HELLO   24 /* bytes of the greeting */
-#define FRAME   9
-#define UNKNOWN 0xfe
+#define BUFFERS  8
+#define DIRT     0xa7
+#define PAGE     4096
+#define HELLO    33 /* bytes of the greeting, and of SETTINGS behind it */
+#define GREETING 24
+#define FRAME    9
+#define UNKNOWN  0xfe
 /* So many connections keep 8 buffers each before the sum is used up. */
 #define KEEPERS 8
 
@@ -89,6 +90,8 @@ static i32 keeper(void)
     i32 i = rig_connect();
     buffers_dirty();
     rig_greet(i);
+    const struct raw_frame settings = {RAW_SETTINGS, 0, 0, NULL, 0};
+    ck_assert(raw_send(rig_theirs[i], &settings));
     ck_assert_int_eq(read_behind(i, 0), HELLO);
     return i;
 }
@@ -178,6 +181,20 @@ START_TEST(no_frame_is_torn)
                       "\6\0\0\0\0\0"
                       "12345678",
                       14));
+}
+END_TEST
+
+/* A client's first frame is its SETTINGS: with another one in front gRPC closed clients that sent these
+ * later than the greeting. */
+START_TEST(nothing_stands_before_settings)
+{
+    many_keep();
+    i32 i = rig_connect();
+    buffers_dirty();
+    rig_greet(i);
+    ck_assert_int_eq(read_behind(i, 0), GREETING);
+    expect_nothing(read_behind(i, GREETING));
+    expect_given(1);
 }
 END_TEST
 
@@ -311,6 +328,7 @@ int main(void)
     for (int bytes = 0; bytes <= 16328; bytes += 16328)
         tcase_add_loop_test(tests, many_give_their_buffers_back, bytes, bytes + 1);
     tcase_add_test(tests, no_frame_is_torn);
+    tcase_add_test(tests, nothing_stands_before_settings);
     tcase_add_test(tests, who_leaves_keeps_nothing);
     tcase_add_test(tests, few_keep_all_while_they_are_busy);
     tcase_add_test(tests, who_rests_gives);
