@@ -336,19 +336,6 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     return infer_spend(infer, call, &cost, why);
 }
 
-/* It waited, and another client has come whose address has less in the queue. */
-static void infer_make_way(struct vx_infer *infer, struct vx_call *call)
-{
-    struct vx_why why = {""};
-    char hint[HINT_BYTES];
-    vx_why_set(
-        &why,
-        "Exceeds maximum queue size: %d requests are already waiting, and this one "
-        "made room for an address with fewer of them; %s",
-        vx_sched_queued(infer->sched), infer_hint(infer, call, hint));
-    vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_UNAVAILABLE), &why);
-}
-
 static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
                               struct vx_why *why)
 {
@@ -356,8 +343,6 @@ static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
      * full only because of that is emptied first. */
     if (vx_sched_queued(infer->sched) >= infer->config->queue_max)
         vx_infer_dispatch(infer);
-    for (struct vx_job *last; (last = vx_sched_make_room(infer->sched, &call->job));)
-        infer_make_way(infer, vx_call_of_job(last));
     return vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), why);
 }
 

@@ -38,7 +38,7 @@
  * Job states, and which function changes them:
  *   NEW      -> QUEUED    vx_sched_submit
  *   QUEUED   -> RUNNING   vx_sched_pick
- *   QUEUED   -> NEW       vx_sched_cancel, vx_sched_expire, vx_sched_make_room (caller answers it)
+ *   QUEUED   -> NEW       vx_sched_cancel, vx_sched_expire          (caller answers it)
  *   RUNNING  -> NEW       vx_sched_finish                           (caller answers it)
  *   RUNNING  -> QUEUED    vx_sched_worker_down, first death         (runs again, first)
  *   RUNNING  -> QUEUED    vx_sched_worker_down, never delivered     (not a death)
@@ -166,10 +166,6 @@ VX_MUST_USE vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job
                                       i64 now_ns, struct vx_why *why);
 /* Whether submit would refuse such a job because its queue is full. */
 bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job);
-/* Where submit would refuse the job since all places are taken, and its origin has fewer of them than
- * others: takes one from an origin with more.  Returns that job, state NEW; NULL = none.  Once more
- * places may be needed. */
-struct vx_job *vx_sched_make_room(struct vx_sched *sched, const struct vx_job *job);
 /* True: it was waiting and has left the queue, state NEW.  False: it is running; its
  * answer is still to come. */
 bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job);

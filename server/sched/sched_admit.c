@@ -18,11 +18,11 @@ const struct vx_queue_policy *vx_sched_policy(const struct sched_instance *insta
     return &batching->policies[own ? level : 0];
 }
 
-/* As with Triton, a number beyond the model's priority_levels means the default level,
- * because clients expect an answer and not a refusal.  A model without
+/* The level of a job.  As with Triton, a number beyond the model's priority_levels means
+ * the default level, because clients expect an answer and not a refusal.  A model without
  * priority_levels has one level, so that a request cannot pass others by a number to
  * which the model's owner gave no meaning. */
-u64 vx_sched_level(const struct vx_batching *batching, u64 priority)
+static u64 job_level(const struct vx_batching *batching, u64 priority)
 {
     u64 levels = batching->priority_levels > 0 ? (u64)batching->priority_levels : 0;
     if (priority && priority <= levels) return priority;
@@ -210,7 +210,7 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
     VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
     const struct sched_instance *instance = &sched->instances[job->instance];
     struct vx_job last = *job; /* as if it were submitted now */
-    last.level = vx_sched_level(&instance->batching, job->priority);
+    last.level = job_level(&instance->batching, job->priority);
     last.set_voxels = vx_sched_set_voxels(sched, job);
     last.turn = vx_sched_turn(sched, &last);
     last.sequence = sched->sequence + 1;
@@ -292,7 +292,7 @@ bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job)
 {
     VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
     const struct vx_batching *batching = &sched->instances[job->instance].batching;
-    u64 level = vx_sched_level(batching, job->priority);
+    u64 level = job_level(batching, job->priority);
     return check_room(sched, job, level, NULL).fault != NULL;
 }
 
@@ -314,7 +314,7 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
     struct sched_instance *instance = vx_sched_instance(sched, job->instance);
     VX_ENSURE(job->deadline_ns > now_ns, DEADLINE_EXCEEDED,
               "the deadline had passed before the request was queued");
-    job->level = vx_sched_level(&instance->batching, job->priority);
+    job->level = job_level(&instance->batching, job->priority);
     VX_ENSURE(!job->must_hold || job->holders, FAILED_PRECONDITION,
               "no device holds the geometry that the request names");
     VX_TRY(check_room(sched, job, job->level, why));

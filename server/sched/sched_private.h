@@ -140,11 +140,6 @@ const struct vx_queue_policy *vx_sched_policy(const struct sched_instance *insta
                                               u64 level);
 i32 vx_sched_line_index(u64 level);
 
-/* ------- sched_admit.c ------- */
-
-/* The level of a job with that priority. */
-u64 vx_sched_level(const struct vx_batching *batching, u64 priority);
-
 /* ------- sched_turn.c ------- */
 
 /* How many jobs of the client wait. */

@@ -223,75 +223,6 @@ START_TEST(an_origin_has_a_few_places_among_many)
 }
 END_TEST
 
-/* Fills the queue with jobs of so many origins, each as many as another or one more; the last few
- * places are only for origins that have none. */
-#define FULL (RIG_QUEUE_MAX + VX_SCHED_QUEUE_RESERVED)
-static struct vx_job full[FULL];
-
-static void queue_fill(struct vx_sched *sched, i32 origins, u64 priority)
-{
-    for (i32 i = 0; i < FULL; i++) {
-        full[i] = job_from((u16)(10 + i % origins), 1000 + (u64)i, 10);
-        full[i].priority = priority;
-        if (vx_sched_is_full(sched, &full[i])) full[i].origin = (u16)(1000 + i);
-        rig_submit(sched, &full[i], 0);
-    }
-}
-
-/* 200 addresses with a request always had all places, and an honest client was refused one in five
- * times.  Each has two or three: one of those with three gives, the last in order of service. */
-START_TEST(the_longest_queue_makes_room)
-{
-    struct vx_sched *sched = rig_open(&one_by_one, 1);
-    queue_fill(sched, 200, 0);
-    for (u64 i = 0; i < 2; i++) {
-        static struct vx_job few[2];
-        few[i] = job_from(7, i, 10);
-        while (vx_sched_is_full(sched, &few[i])) {
-            struct vx_job *last = vx_sched_make_room(sched, &few[i]);
-            ck_assert_ptr_nonnull(last);
-            ck_assert_int_eq(last->state, VX_JOB_NEW);
-            ck_assert_int_ge(last - full, 400); /* the third of its origin */
-        }
-        ck_assert_ptr_null(vx_sched_make_room(sched, &few[i]));
-        rig_submit(sched, &few[i], 0);
-    }
-    /* Its third would have what the others have. */
-    struct vx_job third = job_from(7, 3, 10);
-    ck_assert(vx_sched_is_full(sched, &third));
-    ck_assert_ptr_null(vx_sched_make_room(sched, &third));
-    rig_close(&sched);
-}
-END_TEST
-
-/* Nobody has more than the newcomer would have. */
-START_TEST(equal_parts_make_no_room)
-{
-    struct vx_sched *sched = rig_open(&one_by_one, 1);
-    struct vx_job few = job_from(7, 1, 10);
-    queue_fill(sched, FULL, 0);
-    ck_assert(vx_sched_is_full(sched, &few));
-    ck_assert_ptr_null(vx_sched_make_room(sched, &few));
-    rig_close(&sched);
-}
-END_TEST
-
-/* Who has more leaves only for what is as urgent.  _i: the newcomer's priority. */
-START_TEST(nobody_makes_room_for_what_may_wait)
-{
-    struct vx_batching batching = one_by_one;
-    batching.priority_levels = 3;
-    batching.default_priority_level = 2;
-    struct vx_sched *sched = rig_open(&batching, 1);
-    struct vx_job few = job_from(7, 1, 10);
-    few.priority = (u64)_i;
-    queue_fill(sched, 200, 2);
-    ck_assert(vx_sched_is_full(sched, &few));
-    ck_assert_int_eq(vx_sched_make_room(sched, &few) != NULL, _i <= 2);
-    rig_close(&sched);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("sched_origins");
@@ -303,9 +234,6 @@ int main(void)
     tcase_add_test(tests, who_left_unserved_costs_others_nothing);
     tcase_add_test(tests, an_origin_has_a_few_places_among_many);
     tcase_add_test(tests, a_models_limit_has_places_for_others);
-    tcase_add_test(tests, the_longest_queue_makes_room);
-    tcase_add_test(tests, equal_parts_make_no_room);
-    tcase_add_loop_test(tests, nobody_makes_room_for_what_may_wait, 1, 4);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
