@@ -103,8 +103,7 @@ struct vx_rpc_record {
     atomic_int owner;
     atomic_int wire;
     _Atomic i64 wire_since_ns;
-    /* Loop only: of the answer since then, when and where its client had last read enough. */
-    i64 read_since_ns, read_ns;
+    i64 read_since_ns, read_ns; /* loop only: rpc_slow.c */
     u64 read;
 
     struct vx_rpc_tag arrive, close, receive, send;
@@ -433,6 +432,8 @@ VX_MUST_USE vx_status vx_rpc_message_missing(void);
 
 /* rpc_metadata.c: takes from the headers what the call needs of them. */
 void vx_rpc_metadata_read(struct vx_rpc_record *record);
+/* Its headers are too large for a call that lasts as long as its client likes. */
+bool vx_rpc_metadata_refuses(struct vx_rpc_record *record);
 /* How many calls of `method` are armed on each queue. */
 i32 vx_rpc_armed(i32 method);
 /* Asks gRPC for one more call of `method`, now or when a record returns.  Any thread. */

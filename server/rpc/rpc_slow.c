@@ -25,7 +25,8 @@ void vx_rpc_wire_set(struct vx_rpc_record *record, enum vx_rpc_wire wire)
 static bool slow_reads(struct vx_rpc_record *record, i64 since_ns, i64 now_ns)
 {
     struct vx_rpc_reading now = vx_rpc_govern_reading(vx_rpc_place_of(record));
-    bool first = record->read_since_ns != since_ns;
+    bool first =
+        record->read_since_ns != since_ns; /* what is noted is of another answer */
     if (first || now.read >= record->read + now.due) {
         record->read_since_ns = since_ns;
         record->read_ns = now_ns;

@@ -18,8 +18,10 @@ if(VX_SERVER)
   endforeach()
   vx_unit_test(NAME test_rpc_governor_late
     SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/tls/tls_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
-  vx_unit_test(NAME test_health LIBS server
-    SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c)
+  foreach(name test_health test_health_watch)
+    vx_unit_test(NAME ${name} LIBS server
+      SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c)
+  endforeach()
   vx_unit_test(NAME test_reflection_room LIBS server)
   vx_unit_test(NAME test_h2_meter LIBS server)
   vx_unit_test(NAME test_h2_waiting LIBS server)
