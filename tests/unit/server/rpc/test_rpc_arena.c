@@ -187,7 +187,7 @@ static u64 tensors_of(struct rpc_server *server)
 }
 
 /* What was counted when a call was refused, and its client had not read that. */
-static u64 tensors_refused;
+static _Atomic u64 tensors_refused;
 
 static void on_refused(void *server, const struct vx_rpc_refusal *refusal)
 {
