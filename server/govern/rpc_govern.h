@@ -160,6 +160,7 @@ struct vx_rpc_govern {
     i64 asked_ns;   /* when it last began a call or ended a message */
     i32 shares[VX_RPC_SHARES_COUNT];
     i64 refused_ns; /* when the first of its refused calls came, or one last ended */
+    u64 sent;       /* bytes that were written to it */
     u64 tensors;    /* bytes of the arena that its calls have */
     u64 answers;    /* bytes of answers in the heap that it has not read */
     int epoll;      /* gRPC's epoll set; -1 = not known yet */
@@ -268,6 +269,12 @@ void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes);
  * one whose origin has more than a 64th: few tensors in the wrong places leave no room for a
  * large one. */
 bool vx_rpc_govern_hoards(struct vx_rpc_place place, bool lacks);
+/* How far its client has read; zeros when the connection has ended. */
+struct vx_rpc_reading {
+    u64 read; /* bytes that have left our system, of all that was sent */
+    u64 due;  /* so many more a client reads in 5 s, if it reads */
+};
+struct vx_rpc_reading vx_rpc_govern_reading(struct vx_rpc_place place);
 /* Whether gRPC may be asked for one more message of the connection.  If not, the messages
  * that it has announced must end first. */
 bool vx_rpc_govern_may_ask(struct vx_rpc_place place);

@@ -7,6 +7,9 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 /* Bytes of answers in the heap whose calls have not ended: of all connections, and of
  * one.  The largest answer of a control method (VX_ANSWER_BYTES_MAX) is half of what
  * one may have. */
@@ -258,6 +261,27 @@ bool vx_rpc_govern_hoards(struct vx_rpc_place place, bool lacks)
     if (lacks && little && governor->tensors_of[govern->origin] > little) hoards = true;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return hoards;
+}
+
+/* Who reads an eighth of what its calls have of the arena each time has read all of it after
+ * eight: 40 s.  Little has to be read at a modem's rate: 256 KiB in 5 s are 0.4 Mbit/s. */
+#define READ_PART 8
+#define READ_MIN  ((u64)256 << 10)
+
+struct vx_rpc_reading vx_rpc_govern_reading(struct vx_rpc_place place)
+{
+    struct vx_rpc_reading reading = {0};
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern) {
+        int waits = 0; /* in the socket: its client has not taken it */
+        if (ioctl(place.descriptor, SIOCOUTQ, &waits) || waits < 0) waits = 0;
+        const u64 part = govern->tensors / READ_PART;
+        reading.read = govern->sent > (u64)waits ? govern->sent - (u64)waits : 0;
+        reading.due = part > READ_MIN ? part : READ_MIN;
+    }
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return reading;
 }
 
 void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes)

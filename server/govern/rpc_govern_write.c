@@ -43,6 +43,7 @@ static void account_write(struct vx_rpc_govern *govern, const struct msghdr *mes
 {
     struct vx_h2_meter before = govern->meter;
     govern->governor->sent += sent;
+    govern->sent += sent;
     vx_rpc_govern_walk_sent(govern, message, sent);
     vx_rpc_govern_account_held(govern, &before);
     vx_rpc_govern_hidden_count(govern);

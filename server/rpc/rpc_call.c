@@ -173,7 +173,7 @@ static void on_arrive(void *context, bool ok)
     vx_rpc_metadata_read(record);
     record->call.deadline_ns =
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
-    if (vx_rpc_access_refuses(record)) return;
+    if (vx_rpc_access_refuses(record) || vx_rpc_metadata_refuses(record)) return;
     if (arrive_refused_draining(record) || arrive_refused_full(record)) return;
     if (record->call.deadline_ns <= record->call.arrived_ns) {
         vx_rpc_call_refuse(record, VX_CODE_DEADLINE_EXCEEDED,
@@ -206,13 +206,6 @@ void vx_rpc_message_drop(struct vx_rpc_record *record)
     grpc_slice_unref(record->flat);
     record->flat = grpc_empty_slice();
     record->call.message = (struct vx_span){0};
-}
-
-/* gRPC drops what came of a message that END_STREAM cuts off, and does not say so. */
-static vx_status message_missing(void)
-{
-    VX_FAIL(INVALID_ARGUMENT, "expected one message, but the client sent none, or only "
-                              "the beginning of one");
 }
 
 /* Makes the payload one span: in place when it came as one slice, as small messages
@@ -292,103 +285,12 @@ static void arrive_admitted(struct vx_rpc_record *record)
     case VX_METHOD_BIDI: receive_start(record, on_receive_stream); return;
     case VX_METHOD_UNARY: break;
     }
-    vx_status status = record->payload ? message_view(record, &why) : message_missing();
+    vx_status status =
+        record->payload ? message_view(record, &why) : vx_rpc_message_missing();
     if (status.fault)
         vx_rpc_refuse_bad(record, status, &why);
     else
         vx_rpc_give_to_loop(record);
-}
-
-/* Lists the payload's slices as spans; the payload keeps them alive. */
-static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans *spans,
-                                  struct vx_why *why)
-{
-    struct vx_rpc_queue *queue = &record->rpc->queues[record->queue];
-    grpc_byte_buffer_reader reader;
-    VX_ENSURE(grpc_byte_buffer_reader_init(&reader, record->payload), INVALID_ARGUMENT,
-              "the message could not be decompressed");
-    *spans = (struct vx_spans){.list = queue->spans};
-    grpc_slice *piece;
-    while (spans->count < record->rpc->spans_max &&
-           grpc_byte_buffer_reader_peek(&reader, &piece)) {
-        size_t bytes = GRPC_SLICE_LENGTH(*piece);
-        queue->spans[spans->count++] =
-            (struct vx_span){GRPC_SLICE_START_PTR(*piece), bytes};
-        spans->bytes += bytes;
-    }
-    grpc_byte_buffer_reader_destroy(&reader);
-    VX_ENSURE_WHY(
-        spans->bytes == grpc_byte_buffer_length(record->payload), why, RESOURCE_EXHAUSTED,
-        "the message came in too many fragments",
-        "the message of %zu bytes came in more than %zu fragments; send larger frames",
-        grpc_byte_buffer_length(record->payload), record->rpc->spans_max);
-    return VX_OK;
-}
-
-/* Computes the coords_ref here, so that the loop never reads megabytes. */
-static void infer_name_coords(const struct vx_rpc_options *options,
-                              struct vx_request *request)
-{
-    const struct vx_slots *slots = options->slots;
-    const struct vx_request_tensor *coords = vx_admit_coords_of(request);
-    if (!coords || coords->place.kind != VX_PLACE_ARENA) return;
-    const void *bytes = slots->memory(slots->context, &coords->place);
-    request->sent_ref = vx_coords_ref_of(&options->coords_ref_key, bytes,
-                                         (i32)coords->shape[1], coords->shape[0]);
-}
-
-static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
-{
-    struct vx_rpc *rpc = record->rpc;
-    struct vx_rpc_queue *queue = &rpc->queues[record->queue];
-    if (!record->payload) return message_missing();
-    record->call.body_bytes = grpc_byte_buffer_length(record->payload);
-    count(&rpc->bytes_in, record->call.body_bytes);
-    vx_rpc_crew_large(rpc, record->call.body_bytes);
-    vx_panic_note("decoding a body of bytes", record->call.body_bytes);
-    struct vx_spans spans;
-    VX_TRY(infer_list_spans(record, &spans, why));
-    vx_arena_reset(&queue->scratch);
-    VX_TRY(vx_codec_parse_infer(&spans, rpc->options.slots, &queue->scratch, why,
-                                &record->call.request));
-    struct vx_call *call = &record->call;
-    struct vx_call_memory memory = vx_rpc_call_memory(&rpc->options);
-    call->regions_status = vx_call_tensors_take(&memory, call, &call->regions_why);
-    infer_name_coords(&rpc->options, &record->call.request);
-    u64 bytes = vx_call_tensors_bytes(call);
-    if (vx_rpc_may_take(call, bytes)) return VX_OK;
-    vx_rpc_inputs_give(record);
-    VX_FAIL_WHY(
-        why, RESOURCE_EXHAUSTED, "the tensors exceed the connection's share of the arena",
-        "no room for %llu bytes of tensors: that exceeds this connection's share of the "
-        "memory for tensors in flight while others have most of it; try again when they "
-        "have their answers",
-        (unsigned long long)bytes);
-}
-
-bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
-{
-    struct vx_rpc_record *record = vx_rpc_record_of(call);
-    if (!vx_rpc_govern_take(vx_rpc_place_of(record), bytes)) return false;
-    record->tensors_bytes += bytes;
-    return true;
-}
-
-void vx_rpc_gave(struct vx_call *call, u64 bytes)
-{
-    struct vx_rpc_record *record = vx_rpc_record_of(call);
-    VX_ASSERT(record->tensors_bytes >= bytes);
-    record->tensors_bytes -= bytes;
-    vx_rpc_govern_give(vx_rpc_place_of(record), bytes);
-}
-
-vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why)
-{
-    vx_status status = infer_decode(record, why);
-    vx_rpc_memory_give_scratch(&record->rpc->queues[record->queue].scratch);
-    if (status.fault) status = vx_rpc_access_pay(record, status, why);
-    vx_rpc_message_drop(record);
-    return status;
 }
 
 static void on_receive_infer(void *context, bool ok)
@@ -437,7 +339,7 @@ static void on_receive_stream(void *context, bool ok)
     if (record->payload)
         status = message_view(record, &why);
     else if (!bidi)
-        status = message_missing();
+        status = vx_rpc_message_missing();
     if (owner == VX_RPC_RPC) {
         if (record->cancelled)
             vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);

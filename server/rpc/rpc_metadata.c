@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+/* Headers of a call that lasts as long as its client likes (Watch, reflection): 768 such calls may
+ * be held, and nothing else counts what they have.  A token (256), a tracestate (512) and what
+ * proxies add, 20 headers, count 4.4 KB; gRPC's own default for any call is 8 KiB. */
+#define LASTING_HEADERS_MAX (8 << 10)
+
 static void read_traceparent(struct vx_call *call, const grpc_slice *value)
 {
     size_t length = GRPC_SLICE_LENGTH(*value);
@@ -47,4 +52,24 @@ void vx_rpc_metadata_read(struct vx_rpc_record *record)
             whole = read_tracestate(&record->call, &pair->value) && whole;
     }
     if (!whole) record->call.tracestate[0] = '\0';
+}
+
+/* They lie in gRPC's call, and there is no other way to give them back than to end it. */
+bool vx_rpc_metadata_refuses(struct vx_rpc_record *record)
+{
+    enum vx_method_kind kind = vx_method_get(record->call.method)->kind;
+    if (kind != VX_METHOD_SERVER_STREAM && kind != VX_METHOD_BIDI) return false;
+    size_t bytes = record->metadata.count * VX_HPACK_FIELD_BYTES;
+    for (size_t i = 0; i < record->metadata.count; i++) {
+        const grpc_metadata *pair = &record->metadata.metadata[i];
+        bytes += GRPC_SLICE_LENGTH(pair->key) + GRPC_SLICE_LENGTH(pair->value);
+    }
+    if (bytes <= LASTING_HEADERS_MAX) return false;
+    struct vx_why why;
+    vx_why_set(&why,
+               "the headers of this call are kept for as long as it lasts: expected at "
+               "most %d bytes of names and values, each header with %d more, got %zu",
+               LASTING_HEADERS_MAX, VX_HPACK_FIELD_BYTES, bytes);
+    vx_rpc_call_refuse(record, VX_CODE_RESOURCE_EXHAUSTED, why.text);
+    return true;
 }

@@ -103,6 +103,8 @@ struct vx_rpc_record {
     atomic_int owner;
     atomic_int wire;
     _Atomic i64 wire_since_ns;
+    i64 read_since_ns, read_ns; /* loop only: rpc_slow.c */
+    u64 read;
 
     struct vx_rpc_tag arrive, close, receive, send;
     struct vx_link outgoing;  /* in a sender's mailbox */
@@ -424,16 +426,20 @@ void vx_rpc_stream_served(struct vx_rpc_record *record);
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
 
+/* rpc_infer.c: decodes the payload into the call, and drops the payload. */
+VX_MUST_USE vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why);
+VX_MUST_USE vx_status vx_rpc_message_missing(void);
+
 /* rpc_metadata.c: takes from the headers what the call needs of them. */
 void vx_rpc_metadata_read(struct vx_rpc_record *record);
+/* Its headers are too large for a call that lasts as long as its client likes. */
+bool vx_rpc_metadata_refuses(struct vx_rpc_record *record);
 /* How many calls of `method` are armed on each queue. */
 i32 vx_rpc_armed(i32 method);
 /* Asks gRPC for one more call of `method`, now or when a record returns.  Any thread. */
 void vx_rpc_call_arm(struct vx_rpc *rpc, i32 queue, i32 method);
 /* The same with a record that was taken for it. */
 void vx_rpc_record_arm(struct vx_rpc_record *record, i32 queue, i32 method);
-/* Decodes the payload into the call, and drops the payload. */
-VX_MUST_USE vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why);
 /* The record may be gone when this returns, unless one of its batches is in progress. */
 void vx_rpc_give_to_loop(struct vx_rpc_record *record);
 /* Counts a request that could not be decoded, and ends it. */

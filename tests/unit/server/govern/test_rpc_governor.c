@@ -204,6 +204,28 @@ START_TEST(arena_has_a_part_for_each_origin)
 }
 END_TEST
 
+/* What lies in the socket is not read.  Who has nothing in the arena has to read all the same. */
+START_TEST(a_reader_is_known_by_what_leaves_the_socket)
+{
+    u8 bytes[1000] = {0};
+    struct iovec piece = {bytes, sizeof bytes};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    rig_open(1 << 30);
+    rig_connect();
+    ck_assert_uint_eq(vx_rpc_govern_reading(rig_place(0)).read, 0);
+    ck_assert_uint_eq(vx_rpc_govern_reading(rig_place(0)).due, 256 << 10);
+    ck_assert_int_eq(vx_rpc_govern_write(rig_ours[0], &message, 0), sizeof bytes);
+    ck_assert_uint_eq(vx_rpc_govern_reading(rig_place(0)).read, 0);
+    ck_assert_int_eq(read(rig_theirs[0], bytes, sizeof bytes), sizeof bytes);
+    ck_assert_uint_eq(vx_rpc_govern_reading(rig_place(0)).read, sizeof bytes);
+    ck_assert(vx_rpc_govern_take(rig_place(0), 64 << 20));
+    ck_assert_uint_eq(vx_rpc_govern_reading(rig_place(0)).due, 8 << 20);
+    rig_end(0);
+    ck_assert_uint_eq(vx_rpc_govern_reading(rig_place(0)).due, 0);
+    rig_close();
+}
+END_TEST
+
 /* The only call of a connection gets more than its part, while a quarter is free. */
 START_TEST(an_only_call_may_take_three_quarters)
 {
@@ -395,6 +417,7 @@ int main(void)
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, arena_has_a_part_for_each_origin);
+    tcase_add_test(tests, a_reader_is_known_by_what_leaves_the_socket);
     tcase_add_test(tests, an_only_call_may_take_three_quarters);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);
     tcase_add_test(tests, an_ended_connection_is_known_as_such);

@@ -26,7 +26,8 @@ struct rpc_server {
     struct vx_slots slots;
     u8 *memory;
     bool slot_out[SLOTS_COUNT];
-    i32 slots_out;
+    i32 slots_out, slots_ever;
+    u64 lacked;
     pthread_mutex_t slots_lock;
 
     pthread_t thread;
@@ -58,6 +59,7 @@ static bool slot_take(void *context, size_t bytes, struct vx_place *slot)
     if (found >= 0) {
         server->slot_out[found] = true;
         server->slots_out++;
+        server->slots_ever++;
     }
     pthread_mutex_unlock(&server->slots_lock);
     if (found < 0) return false;
@@ -76,6 +78,15 @@ static void slot_give(void *context, struct vx_place *slot)
     server->slots_out--;
     pthread_mutex_unlock(&server->slots_lock);
     slot->bytes = 0;
+}
+
+static u64 slots_lacked(void *context)
+{
+    struct rpc_server *server = context;
+    pthread_mutex_lock(&server->slots_lock);
+    u64 lacked = server->lacked;
+    pthread_mutex_unlock(&server->slots_lock);
+    return lacked;
 }
 
 static u8 *slot_memory(void *context, const struct vx_place *slot)
@@ -222,6 +233,7 @@ static void loop_open(struct rpc_server *server)
         .receive_ns_max = server->options.receive_ns_max,
         .send_ns_max = server->options.send_ns_max,
         .slots = &server->slots,
+        .arena_bytes = server->options.arena_bytes,
         .arrivals = &server->arrivals,
         .gone = &server->gone,
         .on_ended = on_ended,
@@ -266,8 +278,11 @@ struct rpc_server *rpc_server_open(const struct rpc_server_options *options)
     server->memory = mmap(NULL, SLOTS_COUNT * SLOT_BYTES, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ck_assert_ptr_ne(server->memory, MAP_FAILED);
-    server->slots = (struct vx_slots){
-        .take = slot_take, .give = slot_give, .memory = slot_memory, .context = server};
+    server->slots = (struct vx_slots){.take = slot_take,
+                                      .give = slot_give,
+                                      .memory = slot_memory,
+                                      .context = server,
+                                      .lacked = slots_lacked};
     pthread_mutex_init(&server->slots_lock, NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_cond_init(&server->changed, NULL);
@@ -375,6 +390,21 @@ i32 rpc_server_told(struct rpc_server *server)
 void rpc_server_slot_give(struct rpc_server *server, struct vx_place *slot)
 {
     if (slot->bytes) slot_give(server, slot);
+}
+
+i32 rpc_server_slots_ever(struct rpc_server *server)
+{
+    pthread_mutex_lock(&server->slots_lock);
+    i32 slots_ever = server->slots_ever;
+    pthread_mutex_unlock(&server->slots_lock);
+    return slots_ever;
+}
+
+void rpc_server_lack(struct rpc_server *server)
+{
+    pthread_mutex_lock(&server->slots_lock);
+    server->lacked++;
+    pthread_mutex_unlock(&server->slots_lock);
 }
 
 i32 rpc_server_slots_out(struct rpc_server *server)

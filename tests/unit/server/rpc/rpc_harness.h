@@ -41,6 +41,7 @@ struct rpc_server_options {
     i32 calls_max, streams_max, connections_max;
     i64 message_bytes_max, receive_bytes_max;
     i64 receive_ns_max, send_ns_max;
+    u64 arena_bytes; /* that connections share; 0: they share nothing */
     void (*on_disconnected)(void *server, u64 connection); /* any thread */
     void (*on_refused)(void *server, const struct vx_rpc_refusal *refusal); /* the same */
     /* Called on the loop instead of the echo; NULL echoes every call. */
@@ -76,6 +77,10 @@ i32 rpc_server_told(struct rpc_server *server);
 /* For calls that a test fails itself. */
 void rpc_server_slot_give(struct rpc_server *server, struct vx_place *slot);
 i32 rpc_server_slots_out(struct rpc_server *server);
+/* How many were ever taken. */
+i32 rpc_server_slots_ever(struct rpc_server *server);
+/* Somebody found no room for a tensor. */
+void rpc_server_lack(struct rpc_server *server);
 /* Waits until nothing is in flight and no slot is taken. */
 void rpc_server_wait_idle(struct rpc_server *server);
 

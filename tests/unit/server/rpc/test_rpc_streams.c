@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct rpc_server_options defaults;
 
@@ -168,6 +169,50 @@ START_TEST(oversized_stream_message_ends_the_stream)
 }
 END_TEST
 
+/* The longest header that is asked for; it counts with the client's others. */
+static char long_header[8300];
+
+static void ask_with_header(grpc_channel *channel, const char *path, size_t length,
+                            struct rpc_result *result)
+{
+    const char *before = rpc_traceparent;
+    struct rpc_client client;
+    memset(long_header, 'v', length);
+    long_header[length] = '\0';
+    rpc_traceparent = long_header;
+    rpc_client_open(&client, channel, path, 0);
+    rpc_client_send(&client, "x", 1);
+    rpc_client_half_close(&client);
+    (void)rpc_client_receive(&client, result);
+    rpc_client_close(&client, result);
+    rpc_traceparent = before;
+}
+
+/* 768 Watches with the longest headers kept 26 MB for as long as their clients liked. */
+START_TEST(calls_that_last_have_no_long_headers)
+{
+    struct rpc_server *server = rpc_server_open(&defaults);
+    grpc_channel *channel = rpc_channel_open(server);
+    static const char *const lasting[] = {RPC_WATCH, RPC_REFLECTION};
+    struct rpc_result result = {0};
+    for (size_t i = 0; i < VX_COUNT(lasting); i++) {
+        ask_with_header(channel, lasting[i], 7000, &result);
+        ck_assert_int_eq(result.code, GRPC_STATUS_OK);
+        rpc_result_clear(&result);
+        ask_with_header(channel, lasting[i], 8200, &result);
+        ck_assert_int_eq(result.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
+        ck_assert_ptr_nonnull(strstr(result.text, "expected at most 8192 bytes"));
+        rpc_result_clear(&result);
+    }
+    ask_with_header(channel, RPC_LIVE, 8200, &result); /* it ends at once */
+    ck_assert_int_eq(result.code, GRPC_STATUS_OK);
+    rpc_result_clear(&result);
+    rpc_server_wait_idle(server);
+    grpc_channel_destroy(channel);
+    rpc_server_close(server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_streams");
@@ -178,6 +223,7 @@ int main(void)
     tcase_add_test(tests, bidi_stream_echoes_until_half_close);
     tcase_add_test(tests, bidi_stream_may_be_ended_in_mid_receive);
     tcase_add_test(tests, oversized_stream_message_ends_the_stream);
+    tcase_add_test(tests, calls_that_last_have_no_long_headers);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
