@@ -4,8 +4,9 @@
 #include "engine/base/process/clock.h"
 
 /* Calls that gRPC may hold before we have seen them, up to 30 KB each: of all connections
- * together, and of one.  They are given back as fast as calls are seen, so an honest
- * client is not held up. */
+ * together, and of one.  Each origin has an equal part, and of that each of its connections: by
+ * connections alone 500 of one address with refused calls left a gateway 0.5 % of its rate.  They
+ * are given back as fast as calls are seen, so an honest client is not held up. */
 #define CALLS_ALL     512
 #define CALLS_ONE_MAX 64
 #define CALLS_ONE_MIN 2
@@ -17,8 +18,9 @@
 #define VAIN_CALLS     256
 #define REST_NS        (10 * VX_NS_PER_MS)
 #define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
-/* While so many are unseen, a connection that has more than its least part of them is not
- * read.  One that has just come has one, and it waits for no other's. */
+/* While so many are unseen, a connection that has more than its least part of them, of an origin
+ * with more than its own, is not read.  One that has just come has one, and it waits for no
+ * other's. */
 #define CALLS_UNSEEN_MAX 1024
 /* Open calls of all connections.  From so many on, time gives no calls back to a
  * connection that has its part of them: gRPC keeps what a call without a message costs
@@ -64,9 +66,14 @@ static i64 clamp(i64 value, i64 least, i64 most)
     return value < least ? least : value > most ? most : value;
 }
 
-static i64 calls_most(const struct vx_rpc_governor *governor)
+/* A place is left for an origin that comes. */
+static i64 calls_most(const struct vx_rpc_govern *govern)
 {
-    return clamp(CALLS_ALL / (governor->live_count + 1), CALLS_ONE_MIN, CALLS_ONE_MAX);
+    const struct vx_rpc_governor *governor = govern->governor;
+    const i64 origins = governor->origins_open + 1;
+    const i64 connections = governor->open_of[govern->origin];
+    return clamp(CALLS_ALL / (origins * (connections ? connections : 1)), CALLS_ONE_MIN,
+                 CALLS_ONE_MAX);
 }
 
 static i64 work_per_s(const struct vx_rpc_governor *governor)
@@ -82,7 +89,7 @@ static void work_add(struct vx_rpc_govern *govern, i64 more)
 
 static void calls_add(struct vx_rpc_govern *govern, i64 more)
 {
-    i64 most = calls_most(govern->governor);
+    i64 most = calls_most(govern);
     if (govern->calls < most)
         govern->calls = clamp(govern->calls + more, INT64_MIN, most);
 }
@@ -96,11 +103,19 @@ static bool calls_many(const struct vx_rpc_govern *govern)
            govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
+void vx_rpc_govern_coming_add(const struct vx_rpc_govern *govern, i64 more)
+{
+    i64 *coming = &govern->governor->coming_of[govern->origin], before = *coming;
+    *coming += more;
+    govern->governor->coming += more;
+    govern->governor->origins_coming += (*coming > 0) - (before > 0);
+}
+
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
 {
     if (more < -govern->unseen) more = -govern->unseen;
     govern->unseen += more;
-    govern->governor->unseen += more;
+    vx_rpc_govern_coming_add(govern, more);
 }
 
 static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
@@ -218,14 +233,19 @@ static bool wastes(const struct vx_rpc_govern *govern)
 /* The calls that it may begin: hidden ones cost none of them for long. */
 static i64 calls_left(const struct vx_rpc_govern *govern)
 {
-    i64 left = govern->calls + govern->settled, most = calls_most(govern->governor);
+    i64 left = govern->calls + govern->settled, most = calls_most(govern);
     return left < most ? left : most;
 }
 
-/* Calls of all connections that are on their way to us. */
-static i64 calls_coming(const struct vx_rpc_governor *governor)
+/* Too many calls are on their way to us, and it has more than its part of them, and its origin
+ * too. */
+static bool brings_many(const struct vx_rpc_govern *govern)
 {
-    return governor->unseen - governor->settled;
+    const struct vx_rpc_governor *governor = govern->governor;
+    return governor->coming >= CALLS_UNSEEN_MAX &&
+           govern->unseen - govern->settled > CALLS_ONE_MIN &&
+           governor->coming_of[govern->origin] >
+               CALLS_UNSEEN_MAX / (governor->origins_coming + 1);
 }
 
 /* Whether a large message of it is no inference's, or of one that has not arrived yet.  A
@@ -240,10 +260,8 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
 {
     bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
     bool for_work = govern->waits == VX_RPC_WAIT_WORK;
-    bool many = calls_coming(govern->governor) >= CALLS_UNSEEN_MAX;
     if (govern->rest_ns) return VX_RPC_WAIT_REST;
-    if (many && govern->unseen - govern->settled > CALLS_ONE_MIN)
-        return VX_RPC_WAIT_CALLS;
+    if (brings_many(govern)) return VX_RPC_WAIT_CALLS;
     if (calls_left(govern) < (for_calls ? CALLS_RESUME : CALLS_READ))
         return VX_RPC_WAIT_CALLS;
     if (vx_rpc_govern_hides(govern)) return VX_RPC_WAIT_HIDDEN;
@@ -259,8 +277,8 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
  * of the rest of a message. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
 {
-    bool few = calls_coming(govern->governor) < CALLS_UNSEEN_FEW &&
-               vx_rpc_govern_hidden_few(govern);
+    bool few =
+        govern->governor->coming < CALLS_UNSEEN_FEW && vx_rpc_govern_hidden_few(govern);
     i64 most =
         few ? READ_BYTES : clamp(calls_left(govern) * CALL_BYTES_MIN, 0, READ_BYTES);
     const struct vx_h2_meter *meter = &govern->meter;
@@ -278,7 +296,7 @@ bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern)
 
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
 {
-    govern->calls = calls_most(govern->governor);
+    govern->calls = calls_most(govern);
     govern->work = WORK_ONE_MAX;
     govern->filled_ns = now_ns;
 }

@@ -49,9 +49,8 @@ struct vx_rpc_governor {
     i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
     i64 going;      /* the part of `held` of connections that have just ended */
     i64 going_ns;   /* when the first of them did */
-    i64 unseen;     /* of all connections */
-    i64 hidden;     /* the same */
-    i64 settled;    /* the same */
+    i64 coming;     /* of all connections: their `unseen` without `settled` */
+    i64 hidden;     /* of all connections */
     struct vx_rpc_govern *speaker; /* may have more hidden calls than its part */
     i64 speaker_ns;                /* when its turn began */
     u64 speaker_finished;          /* its messages that had ended then */
@@ -92,6 +91,8 @@ struct vx_rpc_governor {
     i32 active_of[VX_PEER_ORIGINS];  /* its connections that have some */
     i32 lasting_of[VX_PEER_ORIGINS]; /* its calls that last as long as they like */
     i32 awaited_of[VX_PEER_ORIGINS]; /* those that await their message */
+    i64 coming_of[VX_PEER_ORIGINS];  /* the part of `coming` of each origin */
+    i32 origins_coming;              /* origins that have some */
     i64 hidden_of[VX_PEER_ORIGINS];  /* the part of `hidden` of each origin */
     i32 origins_hiding;              /* origins that have some */
     i32 origins_active;              /* origins that have some */
@@ -132,6 +133,8 @@ void vx_rpc_govern_notify_drop(struct vx_rpc_govern *govern);
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
 /* So many more of its calls were read and have not arrived; negative: fewer. */
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
+/* So many more calls of it are on their way to us. */
+void vx_rpc_govern_coming_add(const struct vx_rpc_govern *govern, i64 more);
 /* Gives back what time allows. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
