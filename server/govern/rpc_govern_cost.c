@@ -4,7 +4,7 @@
 #include "engine/base/process/clock.h"
 
 /* Calls that gRPC may hold before we have seen them, up to 30 KB each: of all connections
- * together, and of one.  Each origin has an equal part, and of that each of its connections: by
+ * together, and of one.  Each connection has an equal part, or a part of its origin's: by
  * connections alone 500 of one address with refused calls left a gateway 0.5 % of its rate.  They
  * are given back as fast as calls are seen, so an honest client is not held up. */
 #define CALLS_ALL     512
@@ -66,13 +66,15 @@ static i64 clamp(i64 value, i64 least, i64 most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* A place is left for an origin that comes. */
+/* An equal part of a connection, or its part of its origin's, where that is more: so the many
+ * connections of a client that is alone have all.  A place is left for one that comes. */
 static i64 calls_most(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    const i64 origins = governor->origins_open + 1;
-    const i64 connections = governor->open_of[govern->origin];
-    return clamp(CALLS_ALL / (origins * (connections ? connections : 1)), CALLS_ONE_MIN,
+    const i64 open = governor->open_of[govern->origin];
+    const i64 in_origin = (i64)(governor->origins_open + 1) * (open ? open : 1);
+    const i64 in_all = governor->live_count + 1;
+    return clamp(CALLS_ALL / (in_origin < in_all ? in_origin : in_all), CALLS_ONE_MIN,
                  CALLS_ONE_MAX);
 }
 

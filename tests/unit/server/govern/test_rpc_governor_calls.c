@@ -113,18 +113,20 @@ static i64 calls_read(i32 i, u32 calls)
  * by what a connection may begin. */
 START_TEST(each_origin_may_begin_its_part)
 {
-    enum { CROWD = 100, FEW = 4 };
+    enum { CROWD = 100, FEW = 20 };
     i32 crowd[CROWD], few[FEW];
     rig_open(0);
     for (i32 i = 0; i < CROWD; i++) crowd[i] = rig_connect_from(1);
     i32 first = rig_connect_from(2), gateway = rig_connect_from(3);
     ck_assert_int_eq(calls_read(first, 64), 64);
     ck_assert_int_eq(calls_read(gateway, 48), 48);
-    ck_assert_int_le(calls_read(crowd[CROWD - 1], 48), 2);
+    ck_assert_int_le(calls_read(crowd[CROWD - 1], 48), 5);
     for (i32 i = 0; i < CROWD; i++) rig_end(crowd[i]);
     for (i32 i = 0; i < FEW; i++) few[i] = rig_connect_from(4);
-    /* Of 512 each of three origins has a quarter, and each of its connections a part of that. */
-    ck_assert_int_lt(calls_read(few[FEW - 1], 60), 60);
+    /* 512 / 23 of all are more than 512 / 4 / 20 of its origin's. */
+    i64 part = calls_read(few[FEW - 1], 60);
+    ck_assert_int_ge(part, 22);
+    ck_assert_int_lt(part, 60);
     rig_close();
 }
 END_TEST
