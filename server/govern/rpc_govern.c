@@ -419,7 +419,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     vx_rpc_govern_unseen(govern, -govern->unseen);
     governor->leaving -= govern->leaving_ns > 0;
     governor->holders -= govern->meter.held > 0;
-    vx_rpc_govern_held_add(govern, -govern->meter.held);
+    vx_rpc_govern_held_end(govern);
     vx_rpc_govern_share_end(govern);
     /* Count again, and with them what gRPC and TLS keep of a connection: it is free now. */
     governor->bytes += govern->meter.bytes + VX_RPC_CONNECTION_BYTES;

@@ -31,6 +31,12 @@
 /* An eighth of receive_bytes_max: connections and calls leave messages at least this much
  * room, and the small parts that are never held up have at most this much together. */
 #define ROOM_PART 8
+/* After an origin within its part has waited for room, others keep to theirs for so long: a gateway
+ * with a round of requests now and then found all of it taken by a byte each of a crowd. */
+#define WANTED_NS (5 * VX_NS_PER_S)
+/* So many connections of an origin have their small part whatever the origin holds: one with small
+ * requests beside a large one. */
+#define HOLDERS_FEW 4
 /* A frame costs about a microsecond, so all connections together get a fiftieth of a
  * processor beside what their answers earn. */
 #define WORK_ONE_MAX   2000
@@ -149,7 +155,7 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 
 /* Room for unfinished messages: receive_bytes_max less what connections and calls
  * weigh. */
-static i64 room_of(const struct vx_rpc_governor *governor)
+i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor)
 {
     i64 most = governor->receive_bytes_max;
     i64 weight = (i64)governor->live_count * VX_RPC_CONNECTION_BYTES +
@@ -168,7 +174,7 @@ static i64 held_in_room(const struct vx_rpc_governor *governor)
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
 {
     i64 more = 2 * governor->receive_bytes_max / ROOM_PART;
-    return room_of(governor) + more - held_in_room(governor);
+    return vx_rpc_govern_room(governor) + more - held_in_room(governor);
 }
 
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)
@@ -178,29 +184,75 @@ i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)
     return vx_rpc_govern_room_owner(governor) + more - held;
 }
 
-void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more)
+static void held_change(const struct vx_rpc_govern *govern, i64 more, i32 holders)
 {
-    i64 *held = &govern->governor->held_of[govern->origin], before = *held;
+    struct vx_rpc_governor *governor = govern->governor;
+    i64 *held = &governor->held_of[govern->origin], before = *held;
     *held += more;
-    govern->governor->origins_holding += (*held > 0) - (before > 0);
+    governor->origins_holding += (*held > 0) - (before > 0);
+    governor->holders_of[govern->origin] += holders;
 }
 
-/* One with little is not: a byte is a buffer of 8 KiB, so of 900 addresses with a byte each all had
- * more than their part. */
+void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more)
+{
+    i64 held = govern->meter.held;
+    held_change(govern, more, (held > 0) - (held - more > 0));
+}
+
+void vx_rpc_govern_held_end(const struct vx_rpc_govern *govern)
+{
+    held_change(govern, -govern->meter.held, -(govern->meter.held > 0));
+}
+
+void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    if (vx_rpc_govern_is_over(govern)) return;
+    if (governor->wanted_by != govern->origin)
+        governor->wanted_else_ns = governor->wanted_ns;
+    governor->wanted_by = govern->origin;
+    governor->wanted_ns = now_ns;
+}
+
+/* Whether another origin, within its part, has waited for room of late. */
+static bool others_want(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    i64 wanted_ns = governor->wanted_by == govern->origin ? governor->wanted_else_ns
+                                                          : governor->wanted_ns;
+    return wanted_ns && governor->turn_ns - wanted_ns < WANTED_NS;
+}
+
+/* One with little is not over it: a byte is a buffer of 8 KiB,
+ * so of 900 addresses with a byte each all had more than their part. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     const i64 held = governor->held_of[govern->origin];
-    const i32 others = governor->origins_holding - (held > 0);
-    return others && held > HELD_SMALL && held > room_of(governor) / (others + 1);
+    i32 others = governor->origins_holding - (held > 0);
+    if (!others) others = others_want(govern);
+    return others && held > HELD_SMALL &&
+           held > vx_rpc_govern_room(governor) / (others + 1);
 }
 
-/* Connections of an origin that has more than its part have no small part: a byte of a message
+bool vx_rpc_govern_is_bound(const struct vx_rpc_govern *govern)
+{
+    return others_want(govern) && vx_rpc_govern_is_over(govern);
+}
+
+/* Of an origin that has more than its part few connections have a small part: a byte of a message
  * on each of 1,000 connections of one address was all room. */
+static bool has_small(const struct vx_rpc_govern *govern)
+{
+    const i32 holders = govern->governor->holders_of[govern->origin];
+    return holders - (govern->meter.held > 0) < HOLDERS_FEW ||
+           !vx_rpc_govern_is_over(govern);
+}
+
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    if (vx_rpc_govern_is_over(govern)) return 0;
+    if (!has_small(govern)) return 0;
     i64 part = governor->receive_bytes_max / ROOM_PART / (governor->holders + 1);
     return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
 }
@@ -211,14 +263,16 @@ i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern)
     return meter->held <= meter->buffer_bytes ? meter->came : meter->held;
 }
 
-/* How many bytes it may add to what is held.  The one message beyond the room has no
+/* How many bytes it may add to what is held: none of the room where its origin has its part and
+ * another one wants some.  The one message beyond the room has no
  * limit: it ends itself.  What owners add stays when their turn is over, so it has one:
  * forty clients that brought a little in each turn made 400 MB of it. */
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i64 small = vx_rpc_govern_small(govern) - vx_rpc_govern_holds(govern);
-    i64 room = room_of(governor) - held_in_room(governor);
+    i64 room = vx_rpc_govern_room(governor) - held_in_room(governor);
+    if (vx_rpc_govern_is_bound(govern)) room = 0;
     if (governor->beyond == govern && govern->meter.unfinished <= 1) return INT64_MAX;
     if (governor->beyond == govern)
         room = governor->message_bytes_max - govern->meter.held;
