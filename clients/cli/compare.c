@@ -209,7 +209,7 @@ static void count_labels(const struct pair *pair, float *errors, struct comparis
 /* Dense tensors of equal size but other dimensions are the same numbers. */
 static bool shapes_fit(const struct compare_tensor *a, const struct compare_tensor *b)
 {
-    if (!a->coords != !b->coords || !a->labels != !b->labels) return false;
+    if (!a->coords != !b->coords) return false;
     return a->columns == b->columns && (a->coords || a->rows == b->rows);
 }
 
@@ -220,8 +220,9 @@ enum voxel_code compare_tensors(const struct compare_tensor *a,
     struct compare_missing missing;
     *found = (struct comparison){.row = -1, .column = -1, .other = -1};
     found->labels = a->labels != NULL;
-    if (!shapes_fit(a, b)) {
-        found->shapes = true;
+    found->shapes = !shapes_fit(a, b);
+    found->kinds = !a->labels != !b->labels;
+    if (found->shapes || found->kinds) {
         found->relative = INFINITY;
         for (int64_t i = 0; errors && i < a->rows; i++) errors[i] = INFINITY;
         return VOXEL_OK;
@@ -243,6 +244,6 @@ enum voxel_code compare_tensors(const struct compare_tensor *a,
 
 bool compare_within(const struct comparison *found, double bound)
 {
-    return !found->shapes && !found->blank && !found->only_a && !found->only_b &&
-           found->relative <= bound;
+    return !found->shapes && !found->kinds && !found->blank && !found->only_a &&
+           !found->only_b && found->relative <= bound;
 }

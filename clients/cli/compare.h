@@ -37,7 +37,8 @@ struct compare_tensor {
 
 struct comparison {
     bool shapes;            /* they have other channels or sizes: nothing was compared */
-    bool labels;            /* the numbers are labels */
+    bool kinds;             /* one has labels, the other numbers: nothing was compared */
+    bool labels;            /* A's numbers are labels */
     int64_t rows;           /* compared */
     int64_t finite;         /* numbers that are finite in A and in B; 0 of labels */
     bool blank;             /* there are numbers, and none is finite in both */
@@ -57,7 +58,7 @@ struct comparison {
 enum voxel_code compare_tensors(const struct compare_tensor *a,
                                 const struct compare_tensor *b, float *errors,
                                 struct comparison *found, struct voxel_error *error);
-/* No voxel is missing, the shapes are the same, some number is finite, and the relative
+/* No voxel is missing, shapes and kinds are the same, some number is finite, and the relative
  * error is within. */
 bool compare_within(const struct comparison *found, double bound);
 /* "equal", "< 1e-9", "< 1e-8", ... ">= 1", "infinite".  Static. */

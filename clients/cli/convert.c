@@ -91,6 +91,19 @@ enum voxel_code convert_refuse(const struct convert_cell *cell, enum voxel_type 
         type == VOXEL_FP32 ? "" : "; use --dtype fp32");
 }
 
+enum voxel_code convert_check_whole(const char *name, const struct convert_cell *cell,
+                                    struct voxel_error *error)
+{
+    char came[CONVERT_TEXT_BYTES];
+    if (fabs(cell->value) <= CONVERT_WHOLE_MAX) return VOXEL_OK;
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "row %lld, channel %d of '%s': expected an integer from %d to %d, which a float "
+        "holds exactly, got %s; store them as float if they may be rounded",
+        (long long)cell->row, (int)cell->channel, name, -CONVERT_WHOLE_MAX,
+        CONVERT_WHOLE_MAX, convert_text(cell->value, came));
+}
+
 #define CELL(type)                                                                       \
     do {                                                                                 \
         type cell;                                                                       \

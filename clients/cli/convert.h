@@ -5,7 +5,7 @@
  * Owner    nothing.
  * Thread   any.
  * Limits   none.
- * Fails    only convert_refuse, which makes an error.  A cell that is no number gives 0.
+ * Fails    only convert_refuse and convert_check_whole, which make an error.  A cell that is no number gives 0.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,6 +29,12 @@ struct convert_cell {
 };
 enum voxel_code convert_refuse(const struct convert_cell *cell, enum voxel_type type,
                                struct voxel_error *error);
+
+/* The largest whole number up to which a float holds each. */
+#define CONVERT_WHOLE_MAX (1 << 24)
+/* INVALID_ARGUMENT for a cell of integers that is beyond it; `name` is that of the feats. */
+enum voxel_code convert_check_whole(const char *name, const struct convert_cell *cell,
+                                    struct voxel_error *error);
 
 /* Cell `index` of a tensor, in row-major order, as float. */
 float convert_cell(const struct voxel_tensor *tensor, int64_t index);

@@ -92,6 +92,12 @@ static int name_width(const struct diff_table *table)
     return (int)width + 4; /* "out." in front of an output */
 }
 
+/* Of a layer that has labels in one run alone. */
+static const char *kinds_text(const struct comparison *found)
+{
+    return found->labels ? "A has labels, B numbers" : "A has numbers, B labels";
+}
+
 static void print_row(const struct diff_row *row, int width)
 {
     const struct comparison *found = &row->found;
@@ -99,9 +105,11 @@ static void print_row(const struct diff_row *row, int width)
     int tag = row->a->kind == RECORDED_OUTPUT ? 4 : 0;
     printf("%c %s%-*s %14s", row->within ? ' ' : '*', tag ? "out." : "", width - tag,
            row->a->name, shape_text(row->rank, row->shape, shape));
-    if (found->shapes) {
-        printf("  B has %s%s\n", shape_text(row->other_rank, row->other_shape, other),
-               found->labels ? ", or numbers in place of labels" : "");
+    if (found->shapes || found->kinds) {
+        if (found->shapes)
+            printf("  B has %s", shape_text(row->other_rank, row->other_shape, other));
+        if (found->kinds) printf("%s %s", found->shapes ? "," : " ", kinds_text(found));
+        printf("\n");
         return;
     }
     if (found->labels)
@@ -122,7 +130,7 @@ static void print_histogram(const struct diff_row *row)
     char name[DIFF_NAME_BYTES];
     int64_t all = 0;
     const int64_t *decades = row->found.decades;
-    if (row->found.labels || row->found.shapes) return;
+    if (row->found.labels || row->found.shapes || row->found.kinds) return;
     for (int i = 0; i < COMPARE_DECADES; i++) all += decades[i];
     printf("\n%s: %" PRId64 " numbers by relative error\n", diff_row_name(row, name),
            all);
@@ -169,7 +177,9 @@ static void print_end(const struct diff_table *table)
     const struct comparison *found = &first->found;
     printf("\nthe first over the bound of %g is %s: ", table->bound,
            diff_row_name(first, name));
-    if (found->shapes)
+    if (found->kinds)
+        printf("%s\n", kinds_text(found));
+    else if (found->shapes)
         printf("it has another shape in B\n");
     else if (found->only_a || found->only_b)
         printf("%" PRId64 " of its voxels are only in A, %" PRId64 " only in B\n",
@@ -227,12 +237,15 @@ static void print_row_json(const struct diff_row *row)
            row->within ? "true" : "false");
     print_list("shape", row->shape, row->rank);
     print_list("shape_b", row->other_shape, row->other_rank);
+    printf(",\"labels\":%s,\"labels_b\":%s", found->labels ? "true" : "false",
+           found->labels != found->kinds ? "true" : "false");
     if (!found->labels) printf(",\"finite\":%" PRId64, found->finite);
     print_number("largest", found->largest);
     print_number("worst", found->worst);
     print_number("relative", found->relative);
     print_number("nmse", found->nmse);
-    if (found->labels) printf(",\"labels_wrong\":%" PRId64, found->wrong);
+    if (found->labels && !found->kinds)
+        printf(",\"labels_wrong\":%" PRId64, found->wrong);
     printf(",\"only_in_a\":%" PRId64 ",\"only_in_b\":%" PRId64, found->only_a,
            found->only_b);
     if (found->row >= 0) {

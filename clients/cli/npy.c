@@ -212,6 +212,10 @@ static enum voxel_code coords_check(const struct npy *coords, struct voxel_error
                                "[N,4] (the sample, then three axes)",
                                (int)coords->rank,
                                coords->rank == 2 ? " and not 3 or 4 columns" : "");
+    if (coords->kind == 'b')
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "coords is bool: expected integers (voxels) or floats "
+                               "(positions)");
     if (coords->shape[0] > POINTS_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "%lld points; at most %d are read",

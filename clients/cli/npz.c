@@ -10,6 +10,8 @@
 
 #include "clients/c/error.h"
 #include "clients/c/memory.h"
+#include "clients/cli/convert.h"
+#include "clients/cli/number.h"
 #include "clients/cli/samples.h"
 #include "clients/cli/zip.h"
 
@@ -181,6 +183,20 @@ static enum voxel_code check_scale(const struct feats_asked *asked, const char *
         name);
 }
 
+/* Refuses integers that float rounds: identifiers and times would become others. */
+static enum voxel_code check_whole(const char *name, const struct npy *feats,
+                                   struct voxel_error *error)
+{
+    enum voxel_code code = VOXEL_OK;
+    if (feats->kind == 'f') return code;
+    for (int64_t i = 0; !code && i < feats->shape[0]; i++)
+        for (int32_t c = 0; !code && c < feats->shape[1]; c++) {
+            const struct convert_cell cell = {i, c, npy_cell(feats, i, c)};
+            code = convert_check_whole(name, &cell, error);
+        }
+    return code;
+}
+
 /* Reads an array of one number, or of three; returns how many, 0 of any other array. */
 static int read_numbers(const struct archive *archive, const char *name, double three[3])
 {
@@ -211,7 +227,7 @@ static enum voxel_code read_size(struct archive *archive, double size[3],
     int count = read_numbers(archive, "voxel_size", found);
     for (int k = count; k < 3; k++) found[k] = found[0];
     for (int k = 0; k < 3; k++)
-        if (!(found[k] > 0 && found[k] < 1e300)) {
+        if (!number_is_size(found[k])) {
             if (archive->sized) offers_add(archive->unused, "voxel_size", 10);
             return VOXEL_OK;
         }
@@ -249,6 +265,7 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
                             name, *archive.others ? archive.others : "nothing");
     if (!code) code = npy_points(&coords, feats_bytes ? &feats : NULL, points, error);
     if (!code && feats_bytes) code = check_scale(asked, name, &feats, error);
+    if (!code && feats_bytes) code = check_whole(name, &feats, error);
     if (!code) code = settle_samples(&archive, asked, &coords, error);
     /* Only for integers: for other positions it would set the grid, as --voxel does. */
     if (!code && points->whole) code = read_size(&archive, points->voxel_size, error);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/options.h"
 
+#include "clients/cli/number.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,13 +65,14 @@ static const struct option *find_option(const struct command *command,
 static bool set_number(const struct command *command, const struct option *option,
                        const char *value, int *code)
 {
-    char *end;
     char expected[96];
-    errno = 0;
-    double number = strtod(value, &end);
-    bool good = end != value && *end == '\0' && errno == 0 &&
-                number >= option->range[0] && number <= option->range[1];
+    double number;
+    const char *behind = number_read(value, &number);
+    bool good = behind && *behind == '\0' && number >= option->range[0] &&
+                number <= option->range[1];
     if (option->kind == OPTION_INT) {
+        char *end;
+        errno = 0;
         long long whole = strtoll(value, &end, 10);
         good = good && *end == '\0' && errno == 0;
         if (good) *(int64_t *)option->to = whole;

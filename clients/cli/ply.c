@@ -101,6 +101,7 @@ static bool read_row(struct ply *ply, const struct ply_element *element, double 
 
 /* Which properties of a vertex are read, and for what. */
 struct vertex_plan {
+    const struct ply_element *element;
     int32_t axes[3];
     int32_t sample; /* -1 = there is none */
     int32_t feats_count;
@@ -112,7 +113,7 @@ static enum voxel_code plan_vertex(const struct ply_element *element,
                                    struct vertex_plan *plan, struct points *points,
                                    struct voxel_error *error)
 {
-    *plan = (struct vertex_plan){.axes = {-1, -1, -1}, .sample = -1};
+    *plan = (struct vertex_plan){element, .axes = {-1, -1, -1}, .sample = -1};
     points->whole = true;
     for (int32_t p = 0; p < element->properties_count; p++) {
         const struct ply_property *property = &element->properties[p];
@@ -245,6 +246,9 @@ static enum voxel_code put_vertex(struct points *points, const struct vertex_pla
         const struct convert_cell cell = {i, c, values[plan->feats[c]] / plan->scales[c]};
         if (convert_overflows(cell.value, VOXEL_FP32))
             return convert_refuse(&cell, VOXEL_FP32, error);
+        const struct ply_property *from = &plan->element->properties[plan->feats[c]];
+        if (from->type->kind != 'f' && convert_check_whole(from->name, &cell, error))
+            return VOXEL_INVALID_ARGUMENT;
         points->feats[i * plan->feats_count + c] = (float)cell.value;
     }
     if (plan->sample < 0 || samples_take(values[plan->sample], &points->sample[i]))

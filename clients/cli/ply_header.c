@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/infer_wire.h"
+#include "clients/cli/number.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,12 +115,10 @@ static enum voxel_code header_format(struct ply *ply, char *save, const char *li
                     "expected ascii, binary_little_endian or binary_big_endian");
 }
 
-/* A size is above 0, and nothing follows the number. */
 static bool read_size(const char *word, double *size)
 {
-    char *end;
-    *size = strtod(word, &end);
-    return end != word && !*end && *size > 0 && *size < 1e300;
+    const char *end = number_read(word, size);
+    return end && !*end && number_is_size(*size);
 }
 
 static enum voxel_code comment_size(struct ply *ply, char *save, const char *line,

@@ -118,7 +118,7 @@ static enum voxel_code read_coords(const struct recording *recording,
     void *content = NULL;
     enum voxel_code code = read_npy(recording, entry, &content, &array, error);
     *memory = NULL;
-    if (!code && (array.rank != 2 || array.shape[1] != 4 || array.kind == 'f' ||
+    if (!code && (array.rank != 2 || array.shape[1] != 4 || !strchr("iu", array.kind) ||
                   array.shape[0] > POINTS_MAX))
         code = voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "%s: %.*s: expected integers [rows, 4]: sample x y z",
@@ -330,6 +330,13 @@ enum voxel_code recording_same_request(const struct recording *a,
                                "the first, %lld only in the second; %s",
                                a->path, b->path, (long long)found.only_a,
                                (long long)found.only_b, again);
+    if (found.kinds)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "%s and %s are of other requests: feats are %s in the first, %s in the "
+            "second; %s",
+            a->path, b->path, found.labels ? "integers" : "floats",
+            found.labels ? "floats" : "integers", again);
     if (found.shapes)
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/view.h"
 
+#include "clients/cli/number.h"
+
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bool parse_pair(const char *text, char between, double *first, double *second)
 {
-    char *end;
-    *first = strtod(text, &end);
-    if (end == text || *end != between) return false;
-    const char *rest = end + 1;
-    *second = strtod(rest, &end);
-    return end != rest && *end == '\0' && isfinite(*first) && isfinite(*second);
+    const char *end = number_read(text, first);
+    if (!end || *end != between) return false;
+    end = number_read(end + 1, second);
+    return end && *end == '\0';
+}
+
+static bool are_pixels(double number)
+{
+    return number >= RENDER_PIXELS_MIN && number <= RENDER_PIXELS_MAX &&
+           number == floor(number);
 }
 
 int view_read(const struct command *command, const struct view_options *options,
@@ -29,8 +34,7 @@ int view_read(const struct command *command, const struct view_options *options,
         view->elevation = b;
     }
     if (options->size) {
-        if (!parse_pair(options->size, 'x', &a, &b) || a < RENDER_PIXELS_MIN ||
-            a > RENDER_PIXELS_MAX || b < RENDER_PIXELS_MIN || b > RENDER_PIXELS_MAX)
+        if (!parse_pair(options->size, 'x', &a, &b) || !are_pixels(a) || !are_pixels(b))
             return options_bad(command, "size", "WIDTHxHEIGHT, 16 to 4096 pixels each",
                                options->size);
         view->width = (int32_t)a;

@@ -31,9 +31,11 @@ static bool file_parse(const char *word, struct file *file)
     file->size = 0;
     char *colon = strrchr(file->path, ':');
     if (colon) {
+        const char *digits = colon + 1; /* strtod takes hexadecimal, blanks and nan too */
         char *end;
-        file->size = strtod(colon + 1, &end);
-        if (*end || end == colon + 1 || !(file->size > 0) || isinf(file->size))
+        if (digits[strspn(digits, "0123456789.e+-")]) return false;
+        file->size = strtod(digits, &end);
+        if (*end || end == digits || !(file->size > 0) || !isnormal(file->size))
             return false;
         *colon = 0;
     }

@@ -15,6 +15,7 @@
 #define COMMENT_MOST  65535 /* bytes that may follow the end record */
 #define HEADER_MOST   4096  /* NumPy's header of a plain array has under 200 */
 #define PREFIX_BYTES  12    /* of the longest form, before the header's text */
+#define DESCR_MOST    16    /* of a type that an error quotes */
 #define METHOD_STORED 0
 
 struct zip_entry {
@@ -114,6 +115,13 @@ static bool shape_parse(const char *at, struct vx_npz_array *array)
     }
 }
 
+/* The length of the type in quotes, for an error. */
+static int descr_bytes(const char *descr)
+{
+    const size_t bytes = strcspn(descr + 1, "'");
+    return bytes < DESCR_MOST ? (int)bytes : DESCR_MOST;
+}
+
 /* Reads a header such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. */
 static vx_status header_parse(const char *header, const char *label, struct vx_why *why,
                               struct vx_npz_array *array)
@@ -129,8 +137,8 @@ static vx_status header_parse(const char *header, const char *label, struct vx_w
                       strchr("248", descr[3]) && descr[3] && descr[4] == '\'',
                   why, INVALID_ARGUMENT, "an array of a .npz has another type",
                   "%s: expected \"%s\" of little-endian integers or floats, such as <f4, "
-                  "got %.8s",
-                  label, array->name, descr);
+                  "got %.*s",
+                  label, array->name, descr_bytes(descr), descr + 1);
     VX_ENSURE_WHY(!strncmp(order, "False", 5), why, INVALID_ARGUMENT,
                   "an array of a .npz is column-major",
                   "%s: expected \"%s\" row-major: np.ascontiguousarray makes it so",

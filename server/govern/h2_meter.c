@@ -322,6 +322,7 @@ static void frame_end(struct vx_h2_meter *meter)
     if (meter->type == RST_STREAM) stream_close(meter, stream_find(meter, meter->id));
     meter->head_have = 0;
     meter->stream = -1;
+    meter->begun = true;
 }
 
 /* As gRPC reads them: it knows no padding of headers, and takes it for fields. */
@@ -459,4 +460,9 @@ i64 vx_h2_meter_left(const struct vx_h2_meter *meter)
 i64 vx_h2_meter_frame_left(const struct vx_h2_meter *meter)
 {
     return meter->stream < 0 ? 0 : meter->left;
+}
+
+bool vx_h2_meter_between(const struct vx_h2_meter *meter)
+{
+    return meter->begun && !meter->head_have && !meter->block_open && !meter->fault;
 }

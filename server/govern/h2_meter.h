@@ -142,7 +142,8 @@ struct vx_h2_meter {
     u32 buffers, buffer_bytes;   /* begun so far, from 1 on; the size of the last */
     u32 waiting_buffer;          /* the last one with a message that waits */
     u8 priority_left;            /* bytes of a HEADERS frame before its fields */
-    bool block_open;             /* the rest of a header block is to come */
+    bool begun;      /* a frame has ended: gRPC takes any only after SETTINGS */
+    bool block_open; /* the rest of a header block is to come */
     u8 head[VX_H2_HEAD_BYTES];
     u32 head_have;
     u32 left; /* of the frame's payload */
@@ -169,5 +170,8 @@ i64 vx_h2_meter_waste(const struct vx_h2_meter *meter);
 i64 vx_h2_meter_left(const struct vx_h2_meter *meter);
 /* Bytes still to come of that frame. */
 i64 vx_h2_meter_frame_left(const struct vx_h2_meter *meter);
+/* Whether any frame may come next: the last one is whole, and so is its header block.  The first one
+ * must be the client's SETTINGS. */
+bool vx_h2_meter_between(const struct vx_h2_meter *meter);
 
 #endif

@@ -306,6 +306,33 @@ static void account_cost(struct vx_rpc_govern *govern, const struct vx_tls_cost 
         vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
 }
 
+/* Reads at most `most` bytes.  The connection counts as in use until it returns. */
+static ssize_t read_now(struct vx_rpc_govern *govern, struct msghdr *message, int flags,
+                        size_t most)
+{
+    struct vx_tls_cost cost;
+    ssize_t got = read_plain(govern, message, flags, most, &cost);
+    int error = errno;
+    size_t all = got > 0 ? (size_t)got : 0;
+    bool gives = false;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    if (got > 0) account_read(govern, message, all);
+    account_cost(govern, &cost);
+    if (got > 0 || (got < 0 && error == EAGAIN))
+        gives = vx_rpc_govern_buffers_read(govern, message, &all);
+    /* Nothing came of what was read, and the socket may have nothing more. */
+    if (got < 0 && govern->session && vx_tls_pending(govern->session))
+        vx_rpc_govern_notify(govern);
+    govern->users--;
+    bool closed = govern->cut != VX_RPC_CUT_NONE;
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    if (gives) vx_rpc_govern_buffers_give(message, all);
+    if (got < 0) message->msg_controllen = 0; /* nobody wrote what TCP has left */
+    errno = error;
+    if (closed) return read_nothing(message, true);
+    return all ? (ssize_t)all : got;
+}
+
 ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
@@ -319,30 +346,19 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     i64 now_ns = vx_clock_ns();
     vx_rpc_govern_fill(govern, now_ns);
     enum vx_rpc_wait waits = vx_rpc_govern_must_wait(govern);
+    bool nothing = waits || vx_rpc_govern_buffers_pause(govern);
     size_t most = 0;
-    if (waits) {
-        wait_begin(govern, waits, now_ns);
-    } else {
+    bool gives = waits && vx_rpc_govern_buffers_wait(govern, message);
+    if (waits) wait_begin(govern, waits, now_ns);
+    if (!nothing) {
         wait_end(govern);
-        most = vx_rpc_govern_read_bytes(govern);
+        most = vx_rpc_govern_buffers_most(govern, vx_rpc_govern_read_bytes(govern));
         govern->users++;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
-    if (waits) return read_nothing(message, false);
-    struct vx_tls_cost cost;
-    ssize_t got = read_plain(govern, message, flags, most, &cost);
-    int error = errno;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    if (got > 0) account_read(govern, message, (size_t)got);
-    account_cost(govern, &cost);
-    /* Nothing came of what was read, and the socket may have nothing more. */
-    if (got < 0 && govern->session && vx_tls_pending(govern->session))
-        vx_rpc_govern_notify(govern);
-    govern->users--;
-    bool closed = govern->cut != VX_RPC_CUT_NONE;
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-    errno = error;
-    return closed ? read_nothing(message, true) : got;
+    if (gives) vx_rpc_govern_buffers_give(message, 0);
+    return nothing ? read_nothing(message, false)
+                   : read_now(govern, message, flags, most);
 }
 
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
@@ -353,10 +369,9 @@ void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)
     if (govern) {
         govern->epoll = epoll;
         govern->event = *event;
-    }
-    if (govern && govern->session) {
         vx_rpc_govern_notify_join(epoll);
-        vx_rpc_govern_notify(govern); /* the preface has left the socket */
+        if (govern->session)
+            vx_rpc_govern_notify(govern); /* the preface has left the socket */
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
@@ -421,6 +436,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->holders -= govern->meter.held > 0;
     vx_rpc_govern_held_end(govern);
     vx_rpc_govern_share_end(govern);
+    vx_rpc_govern_buffers_end(govern);
     /* Count again, and with them what gRPC and TLS keep of a connection: it is free now. */
     governor->bytes += govern->meter.bytes + VX_RPC_CONNECTION_BYTES;
     governor->calls += (u64)govern->meter.streams_count;

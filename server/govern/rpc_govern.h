@@ -110,6 +110,15 @@ struct vx_rpc_govern {
     struct vx_h2_meter meter;
     struct vx_h2_stream *streams;
     const u8 *read_end; /* where gRPC's next bytes go, in the same buffer as the last */
+    u64 read_bytes;     /* all that were read */
+    u64 round_bytes;    /* those since gRPC last heard that there are no more */
+    bool round_open;    /* the last of them left room in gRPC's buffers */
+    u64 given;          /* bytes of these buffers that were given back last, */
+    u64 given_at;       /* and read_bytes then */
+    u64 filled_at;      /* read_bytes when a buffer was last filled */
+    u64 kept;      /* bytes of memory in these buffers, while nothing is to be read */
+    u64 looked_at; /* read_bytes at the last look for those that rest */
+    bool idle;     /* it rested, and gives them back at its next read */
     struct vx_rpc_place place;
     struct vx_tls_session *session; /* NULL = it does not speak TLS */
     i32 users;     /* gRPC's threads inside a read, or a write through the session */

@@ -1,10 +1,11 @@
-/* rpc_govern_notify - makes gRPC read a connection whose bytes have left its socket.
+/* rpc_govern_notify - makes gRPC read a connection whose socket has nothing.
  *
  * gRPC reads when epoll reports that a socket has something.  With TLS the last bytes of
  * a read may wait in OpenSSL while the socket is empty, and no call on the socket makes
  * epoll report it.  So gRPC's epoll set has one more descriptor, our notifier.  When it rings,
  * epoll_wait (rpc_intercept.c) returns to gRPC what it would return if those sockets had
- * something.  gRPC expects such events to be late or needless: it reads, and finds what
+ * something.  So does a connection that is to give back what gRPC's buffers keep.  gRPC
+ * expects such events to be late or needless: it reads, and finds what
  * is there.
  *
  * SPDX-License-Identifier: Apache-2.0

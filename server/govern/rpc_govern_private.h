@@ -2,10 +2,11 @@
  *
  *   rpc_govern.c       entries, reads, the end
  *   rpc_govern_write.c  writes
- *   rpc_govern_notify.c  wakes gRPC for bytes that only TLS has
+ *   rpc_govern_notify.c  wakes gRPC though the socket has nothing
  *   rpc_govern_cost.c  what a connection may cost, and what it earns
  *   rpc_govern_hidden.c  calls that gRPC keeps and has not reported
  *   rpc_govern_share.c  what a connection has, beside the others
+ *   rpc_govern_buffers.c  what gRPC's read buffers keep
  *   rpc_govern_walk.c  what was read and sent, through the meter
  *   rpc_govern_turn.c  which connection may continue, which is closed
  *   rpc_govern_leave.c  connections that gRPC has ended, while the server stops
@@ -46,6 +47,8 @@ struct vx_rpc_governor {
     struct vx_h2_stream *streams; /* of all connections; pages are touched when used */
     i32 live_count, waiting;
     i64 held;       /* bytes of unfinished messages, of all */
+    u64 kept;       /* the same of `kept` */
+    i64 kept_ns;    /* the last look for connections that keep some and rest */
     i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
     i64 going;      /* the part of `held` of connections that have just ended */
     i64 going_ns;   /* when the first of them did */
@@ -199,6 +202,25 @@ void vx_rpc_govern_speaker_check(struct vx_rpc_governor *governor, i64 now_ns);
 /* Gives the turn to `next`, which waits for it, if that may be now. */
 void vx_rpc_govern_speaker_give(struct vx_rpc_governor *governor,
                                 struct vx_rpc_govern *next, i64 now_ns);
+
+/* rpc_govern_buffers.c */
+/* gRPC is to hear that there is nothing to read.  If it then waits, it is woken. */
+bool vx_rpc_govern_buffers_pause(struct vx_rpc_govern *govern);
+/* How many of so many bytes to read before the next pause. */
+size_t vx_rpc_govern_buffers_most(const struct vx_rpc_govern *govern, size_t most);
+/* A read has brought so many bytes, or 0: nothing is there.  True: what is behind them, which are
+ * more now if a buffer was filled, is to be given back before gRPC has the read's result. */
+bool vx_rpc_govern_buffers_read(struct vx_rpc_govern *govern, struct msghdr *message,
+                                size_t *got);
+/* gRPC hears that there is nothing, since the connection must wait.  True: as above. */
+bool vx_rpc_govern_buffers_wait(struct vx_rpc_govern *govern,
+                                const struct msghdr *message);
+/* Has connections that rest give back what they keep.  Returns when to look again. */
+i64 vx_rpc_govern_buffers_look(struct vx_rpc_governor *governor, i64 now_ns);
+/* It has ended. */
+void vx_rpc_govern_buffers_end(struct vx_rpc_govern *govern);
+/* Without the lock. */
+void vx_rpc_govern_buffers_give(const struct msghdr *message, size_t got);
 
 /* rpc_govern_walk.c */
 /* Bytes that were read into, or sent from, the message's pieces. */

@@ -480,6 +480,7 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
     governor->turn_ns = now_ns;
     if (looks && now_ns - governor->look_ns >= LOOK_NS) look(governor, now_ns);
     if (governor->scarce) look_scarce(governor, now_ns);
+    next_ns = earlier(vx_rpc_govern_buffers_look(governor, now_ns), next_ns);
     if (governor->waiting) next_ns = earlier(turn_wake(governor, now_ns), next_ns);
     if (governor->scarce) next_ns = earlier(now_ns + WAIT_NS, next_ns);
     if (looks) next_ns = earlier(governor->look_ns + LOOK_NS, next_ns);

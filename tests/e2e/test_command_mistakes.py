@@ -323,7 +323,8 @@ def test_the_size_of_a_voxel_goes_on(daemon, tmp_path):
 def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
     coords, feats = grid
     one = np.float64(1)  # it is what voxels without a size have
-    for size in (np.full(2, 0.1), np.array([0.1, 0, 0.1]), np.float64(-1), "5 cm", one):
+    for size in (np.full(2, 0.1), np.array([0.1, 0, 0.1]), np.float64(-1), np.float64(1e-320),
+                 "5 cm", one):
         np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=size)
         done = voxel(daemon, tmp_path, "a.npz", "-o", "out.npz")
         assert done.returncode == 0

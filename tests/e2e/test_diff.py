@@ -331,6 +331,23 @@ def test_what_cannot_be_compared_is_2(folder, example, tmp_path):
         assert sentence in done.stderr, (words, done.stderr)
 
 
+def test_labels_against_numbers_are_said_to_be(tmp_path):
+    """The same shape, but int32 in one run and float32 in the other."""
+    labels = np.arange(12, dtype=np.int32).reshape(4, 3)
+    coords = np.c_[np.zeros(4, np.int32), labels]
+    for name, layer in (("l.npz", labels), ("n.npz", labels.astype(np.float32))):
+        np.savez(tmp_path / name, coords=coords, feats=np.ones((4, 1), np.float32),
+                 **{"layer.x": layer})
+    for files, words in ((("l.npz", "n.npz"), "A has labels, B numbers"),
+                         (("n.npz", "l.npz"), "A has numbers, B labels")):
+        done = run(VOXEL, "diff", *files, code=1, cwd=tmp_path)
+        assert f"  4x3  {words}\n" in done.stdout and "B has 4x3" not in done.stdout
+        assert done.stdout.endswith(f"the first over the bound of 1e-05 is layer x: {words}\n")
+        found, = diff(*(tmp_path / file for file in files), code=1)["compared"]
+        assert [found["labels"], found["labels_b"]] == [file == "l.npz" for file in files]
+        assert found["relative"] is None and "labels_wrong" not in found
+
+
 def test_nothing_is_left_behind(folder, example, tmp_path):
     """Neither by a run that ends well, nor by one that does not."""
     def there():

@@ -239,6 +239,12 @@ def test_data_of_any_order(capsys, folder, kind):
         (lambda a: {**a, "feats": a["feats"] + np.inf}, "numbers that are NaN or infinite"),
         (lambda a: {**a, "coords": a["coords"] + 0.5}, "coords have 0.5 at [0, 0]; expected whole"),
         (lambda a: {"coords": a["coords"]}, "data.npz has no array feats; expected coords, feats"),
+        (
+            lambda a: {f"block{i}.weight": a["feats"] for i in range(242)},
+            "no array coords; expected coords, feats and out.NAME, got block0.weight, "
+            "block1.weight, block2.weight, block3.weight, block4.weight, block5.weight, "
+            "block6.weight, block7.weight and 234 more\n",
+        ),
     ],
 )
 def test_data_that_is_no_request(capsys, folder, change, says):

@@ -219,12 +219,13 @@ def test_another_checkpoint(capsys, tmp_path, folder):
     )
     assert code == 1 and "a.safetensors is no second: it has none of" in err
     tensors = load_file(tmp_path / "a.safetensors")
-    del tensors["block3.1.norm2.bn.weight"]
+    del tensors["block3.1.norm2.bn.weight"], tensors["criterion.weight"]
     save_file(tensors, tmp_path / "b.safetensors")
     code, _, err = run(
         capsys, "checkpoint", tmp_path / "b.safetensors", "--family", "minkunet18", "-o", folder
     )
-    assert code == 1 and "lacks 1 tensors of the family: block3.1.norm2.bn.weight" in err
+    assert code == 1 and "lacks 1 tensor of the family: block3.1.norm2.bn.weight; left" in err
+    assert err.endswith("left over: none\n")
     assert not folder.exists()
 
 

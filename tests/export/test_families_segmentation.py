@@ -263,7 +263,7 @@ def test_wrong_checkpoint(tmp_path, name):
     assert unused == ["aux.more.weight"]
     with pytest.raises(ExportError) as error:
         network({key: tensor for key, tensor in tensors.items() if key != lost})
-    assert f"{path} lacks 1 tensors of the family: {lost}" in str(error.value)
+    assert f"{path} lacks 1 tensor of the family: {lost}" in str(error.value)
     wrong = torch.zeros(*tensors[lost].shape[:-1], 77)
     with pytest.raises(ExportError) as error:
         network({**tensors, lost: wrong})
@@ -289,7 +289,7 @@ def test_lost(tmp_path, name, which):
     torch.save(tensors, tmp_path / "net.pth")
     with pytest.raises(ExportError) as error:
         loaded(name, str(tmp_path / "net.pth"), **{**SMALL, "naming": name.split()[1]})
-    assert f"lacks 1 tensors of the family: {lost}" in str(error.value)
+    assert f"lacks 1 tensor of the family: {lost}" in str(error.value)
     with pytest.raises(ExportError):
         loaded(name, str(tmp_path / "net.pth"))
 

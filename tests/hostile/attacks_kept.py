@@ -301,3 +301,26 @@ def fields_unknown(swarm, target):
         while True:
             yield windows.take(unsent, h2.END_STREAM) or None
     swarm.add(12, target.grpc, script)
+
+
+def large_and_idle(model, size, count):
+    """A few requests of so many bytes, one after the other; then the connection stays."""
+    body = memoryview(h2.message(h2.infer_request(model, size // 272, 64)))
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield peer.number * 0.004
+        yield h2.opening()
+        for stream in range(1, 2 * count, 2):
+            yield h2.headers(stream, h2.call_block(h2.INFER))
+            unsent = {stream: body}
+            while stream not in windows.ended:
+                yield (unsent and windows.take(unsent, h2.END_STREAM)) or None
+    return script
+
+
+@attack("1,000 connections of 64 addresses with two requests of 1 MB each, which stay", seconds=8,
+        arena=True)
+def buffers_kept(swarm, target):
+    swarm.add(1000, target.grpc, large_and_idle(target.broad, MB, 2), sources=64)

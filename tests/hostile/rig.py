@@ -324,21 +324,27 @@ class Rig:
     def judge_memory(self, finding, begin):
         allowed = RSS_BYTES_ALL if "mix_all" in finding.names else RSS_BYTES
         most = finding.rss_before + allowed
-        until = time.monotonic() + GIVEN_BACK_SECONDS
-        while self.daemon.process.poll() is None:
-            try:
-                finding.rss_after = self.size(self.memory.read())
-            except (OSError, TypeError):
-                break  # it has ended
-            if finding.rss_after <= most or time.monotonic() > until:
-                break
-            time.sleep(0.05)  # sleep: between two checks of its memory
+        finding.rss_after = self.given_back(self.size, most)
         finding.rss_peak = self.memory.peak(begin, time.monotonic(), self.size)
         for when, size in (("during", finding.rss_peak), ("after", finding.rss_after)):
             if size > most:
                 finding.wrong.append(
                     f"expected the front within {allowed >> 20} MB of {finding.rss_before >> 20} "
                     f"MB {when} the attack, got {size >> 20} MB")
+
+    def given_back(self, size, most):
+        """Waits until the front's memory is within that, since free memory goes back to the system
+        seconds later; returns the last size, 0 if the front has ended."""
+        until, last = time.monotonic() + GIVEN_BACK_SECONDS, 0
+        while self.daemon.process.poll() is None:
+            try:
+                last = size(self.memory.read())
+            except (OSError, TypeError):
+                break  # it has ended
+            if last <= most or time.monotonic() > until:
+                break
+            time.sleep(0.05)  # sleep: between two checks of its memory
+        return last
 
     # ------- connections that are cut -------
 
@@ -375,18 +381,23 @@ class Rig:
 
     def left_over(self):
         """What all attacks together have left behind: sentences."""
-        wrong, rss = [], self.memory.read().rss
-        if rss > self.first.rss + RSS_BYTES + self.shared():
-            wrong.append(f"expected the front within 64 MB of {self.first.rss >> 20} MB after all "
+        wrong, most = [], self.first.rss + RSS_BYTES
+        rss = self.given_back(self.without_arena, most)
+        if rss > most:
+            wrong.append(f"expected the front within {RSS_BYTES >> 20} MB of "
+                         f"{self.first.rss >> 20} MB {GIVEN_BACK_SECONDS:.0f} s after all "
                          f"attacks, got {rss >> 20} MB")
+        code = self.daemon.process.poll()
+        if code is not None:
+            wrong.append(f"expected a daemon that lives, got exit code {code}")
         failed = [a for a in self.good.answers if a.outcome != "ok"]
         if failed:
             wrong.append(f"expected every request to be answered, got {failed[:4]}")
         return wrong
 
-    def shared(self):
-        """Of the arena that has been touched, which is never more than its setting."""
-        return self.memory.read().shared - self.first.shared
+    def without_arena(self, memory):
+        """Without what has been touched of the arena, which is never more than its setting."""
+        return memory.rss - (memory.shared - self.first.shared)
 
     def stop(self):
         """The good client first, then SIGTERM, exit code 0."""

@@ -5,8 +5,10 @@ Each check gets the root and {path: text} and returns sentences; each self-test 
 wrong tree and expects a finding.
 """
 
+import json
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +16,7 @@ from typing import Callable, NamedTuple
 
 from rules import FOLDERS, SCRIPT, is_c
 
+MUTANTS = pathlib.Path(__file__).resolve().parents[1] / "mutants" / "run"
 CLANG_FORMAT = shutil.which("clang-format-14") or "clang-format"
 
 
@@ -161,6 +164,27 @@ def check_commands(root, files):
     return found
 
 
+def check_mutants(root, files):
+    """Code moves, and a row that no longer fits is a mistake that nobody makes any more."""
+    run = runpy.run_path(str(MUTANTS))
+    tables = [root / path for path in files if re.fullmatch(r"tests/mutants/[^/]+\.json", path)]
+    try:
+        return [
+            f"tests/mutants/{row['where']} ({row['file']}, {row['what']}): {sentence}"
+            for row in run["rows_read"](tables)
+            for _, changed, _, sentence in [run["mistake_make"](row, root)]
+            if changed is None
+        ]
+    except run["TableError"] as error:
+        return [f"tests/mutants: {error}"]
+
+
+def mutant(**row):
+    """A tree with one mistake and the file that it is made in."""
+    row = {"file": "a.c", "old": "a = 1;", "new": "", "what": "a is 0", "tests": "^a$", **row}
+    return {"tests/mutants/a.json": json.dumps([row]), "a.c": "b();\na = 1;\nc();\na = 2;\n"}
+
+
 BAD_FORMAT = {"a.c": "int   f( void ) { return 1 ; }\n", ".clang-format": "BasedOnStyle: LLVM\n"}
 GOOD_FORMAT = {"a.c": "int f(void) { return 1; }\n", ".clang-format": "BasedOnStyle: LLVM\n"}
 
@@ -226,5 +250,18 @@ RULES = [
                 "server/base/config.def": "VX_I64(threads, 0)\n",
             }
         ],
+    ),
+    TreeRule(
+        "mutants",
+        "each mistake of tests/mutants has one place in the sources",
+        check_mutants,
+        [
+            mutant(old="a = 3;"),
+            mutant(old="a = "),
+            mutant(old="a = 1;", after="c();"),
+            mutant(file="b.c"),
+            mutant(line=2),
+        ],
+        [mutant(), mutant(old="a = ", after="c();")],
     ),
 ]

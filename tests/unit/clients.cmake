@@ -18,6 +18,7 @@ if(VX_SERVER)
   vx_unit_test(NAME test_client_recording SOURCES tests/unit/clients/npy_rig.c
     LIBS voxelcli)
   vx_unit_test(NAME test_client_plain LIBS voxelcli)
+  vx_unit_test(NAME test_client_options LIBS voxelcli)
   vx_unit_test(NAME test_client_ply LIBS voxelcli)
   vx_unit_test(NAME test_client_samples LIBS voxelcli)
   vx_unit_test(NAME test_voxelize LIBS voxelcli)

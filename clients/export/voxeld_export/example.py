@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 
-from .errors import ExportError
+from .errors import ExportError, some
 
 
 def arrays_of(path):
@@ -63,7 +63,7 @@ class Example:
             if name not in arrays:
                 raise ExportError(
                     f"{path} has no array {name}; expected coords, feats and out.NAME, "
-                    f"got {', '.join(arrays) or 'none'}"
+                    f"got {some(arrays)}"
                 )
         found = {}
         for key in arrays if outputs else ():
@@ -88,7 +88,7 @@ class Example:
         if missing:
             raise ExportError(
                 f"{where} lacks {', '.join(missing)}, of which nothing would be proven; expected "
-                f"{wanted}, got {', '.join(f'out.{name}' for name in self.outputs) or 'none'}"
+                f"{wanted}, got {some(f'out.{name}' for name in self.outputs)}"
                 f"{' (--example takes a request alone)' if not self.outputs else ''}"
             )
 

@@ -213,9 +213,11 @@ START_TEST(labels_are_compared_by_count)
     ck_assert(!compare_within(&found, 0.4));
     b.labels = NULL; /* numbers against labels are no comparison */
     b.numbers = (const float[4]){1, 2, 3, 4};
-    found = compare(&a, &b, NULL);
-    ck_assert(found.shapes);
+    found = compare(&a, &b, errors);
+    ck_assert(found.kinds && !found.shapes && found.labels && isinf(errors[3]));
     ck_assert(!compare_within(&found, 1e9));
+    found = compare(&b, &a, NULL);
+    ck_assert(found.kinds && !found.shapes && !found.labels);
 }
 END_TEST
 

@@ -76,7 +76,6 @@ static const struct {
     {"<f2", 0xc100, 2, -2.5},
     {"<f4", 0xc0200000, 4, -2.5},
     {"<f8", 0xc004000000000000, 8, -2.5},
-    {"|b1", 1, 1, 1},
 };
 
 START_TEST(npy_types)
@@ -101,6 +100,8 @@ static const struct {
 } bad_npy[] = {
     {RIG_HEADER(">i4", "(4, 3)"), VOXEL_UNIMPLEMENTED, "little-endian"},
     {RIG_HEADER("<c8", "(4, 3)"), VOXEL_UNIMPLEMENTED, "'<c8'"},
+    {RIG_HEADER("|b1", "(4, 3)"), VOXEL_INVALID_ARGUMENT,
+     "coords is bool: expected integers (voxels) or floats (positions)"},
     {RIG_HEADER("<i4", "(12,)"), VOXEL_INVALID_ARGUMENT, "expected [N,3]"},
     {RIG_HEADER("<i4", "(6, 2)"), VOXEL_INVALID_ARGUMENT, "expected [N,3]"},
     {RIG_HEADER("<i4", "()"), VOXEL_INVALID_ARGUMENT, "rank 0"},

@@ -199,6 +199,58 @@ START_TEST(npz_feats_of_8_bits)
 }
 END_TEST
 
+/* Integers of feats, which are sent as float: it holds each up to 2^24. */
+static const struct {
+    const char *descr;
+    uint64_t bits;
+    size_t size;
+    const char *said; /* NULL = accepted as it is */
+} integers[] = {
+    {"<i8", 1 << 24, 8, NULL},
+    {"<i8", (uint64_t) - (1 << 24), 8, NULL},
+    {"<i8", (1 << 24) + 1, 8, "got 16777217; "},
+    {"<i8", (uint64_t) - (1 << 24) - 1, 8, "got -16777217; "},
+    {"<u8", (UINT64_C(1) << 40) + 1, 8, "got 1099511627777; "},
+    {"<u8", (UINT64_C(1) << 53) + 1, 8, "from -16777216 to 16777216"},
+    {"<i4", (1 << 24) + 1, 4, "got 16777217; "},
+    {"<u4", 0xfffffffe, 4, "got 4294967294; "},
+    {"<u2", 0xffff, 2, NULL},
+    {"<f8", 0x4170000010000000, 8, NULL}, /* 2^24 + 1: floats may be rounded */
+};
+
+START_TEST(npz_integers_of_feats_are_not_rounded)
+{
+    static struct rig_zip zip;
+    struct rig_file coords = {0}, feats = {0};
+    struct points points;
+    struct voxel_error error = {0};
+    char header[128];
+    const char *said = integers[_i].said;
+    rig_asked = (struct feats_asked){.names = "rgb"};
+    memset(&zip, 0, sizeof zip);
+    snprintf(header, sizeof header,
+             "{'descr': '%s', 'fortran_order': False, 'shape': (4, 2)}",
+             integers[_i].descr);
+    rig_npy(&coords, 1, RIG_HEADER("<i4", "(4, 3)"));
+    rig_put(&coords, rig_points, sizeof rig_points);
+    rig_npy(&feats, 1, header);
+    for (int i = 0; i < 8; i++)
+        rig_put_number(&feats, i == 5 ? integers[_i].bits : 0, integers[_i].size);
+    rig_zip_add(&zip, "coords.npy", &coords, false);
+    rig_zip_add(&zip, "rgb.npy", &feats, false);
+    rig_zip_end(&zip);
+    enum voxel_code code =
+        rig_read(points_read_npz, zip.body.data, zip.body.size, &points, &error);
+    ck_assert_int_eq(code, said ? VOXEL_INVALID_ARGUMENT : VOXEL_OK);
+    if (said)
+        ck_assert_msg(strstr(error.text, "row 2, channel 1 of 'rgb': expected") &&
+                          strstr(error.text, said) &&
+                          strstr(error.text, "store them as float"),
+                      "%s", error.text);
+    points_fini(&points);
+}
+END_TEST
+
 START_TEST(npz_names)
 {
     struct points points;
@@ -226,6 +278,8 @@ int main(void)
     tcase_add_loop_test(tcase, npz_samples_elsewhere, 0, sizeof beside / sizeof *beside);
     tcase_add_loop_test(tcase, npz_feats_of_8_bits, 0,
                         sizeof feats_types / sizeof *feats_types);
+    tcase_add_loop_test(tcase, npz_integers_of_feats_are_not_rounded, 0,
+                        sizeof integers / sizeof *integers);
     tcase_add_test(tcase, npz_names);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

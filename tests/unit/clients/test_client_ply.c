@@ -149,6 +149,8 @@ static const struct {
     {"ply\nformat ascii 1.0\ncomment voxel_size -0.5\n", "voxel_size -0.5': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 0\n", "voxel_size 0': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size inf\n", "voxel_size inf': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 0x1\n", "voxel_size 0x1': expected"},
+    {"ply\nformat ascii 1.0\ncomment voxel_size 1e-320\n", "size 1e-320': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size\n", "voxel_size': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 1 2\n", "voxel_size 1 2': expected"},
     {"ply\nformat ascii 1.0\ncomment voxel_size 1 2 0\n", "voxel_size 1 2 0': expected"},
@@ -216,6 +218,8 @@ static const struct {
     {"comment stride of the sensor\ncomment voxel_size  3e-1 \n", {0.3, 0.3, 0.3}},
     {"comment stride 2x1x4\ncomment voxel_sizes 5\ncomment\n", {0, 0, 0}},
     {"comment voxel_size 2\ncomment voxel_size 2 2 2\n", {2, 2, 2}},
+    {"comment voxel_size 2.3e-308\n",
+     {2.3e-308, 2.3e-308, 2.3e-308}}, /* a normal number */
 };
 
 START_TEST(sizes_of_voxels)
@@ -340,6 +344,36 @@ START_TEST(a_number_is_one_of_its_type)
 }
 END_TEST
 
+/* Integers are sent as float, which holds each up to 2^24. */
+static const struct {
+    const char *type, *value;
+    bool taken;
+} whole[] = {
+    {"int", "16777216", true},     {"int", "-16777216", true},
+    {"int", "16777217", false},    {"int", "-16777217", false},
+    {"uint", "4294967295", false}, {"double", "16777217", true},
+};
+
+START_TEST(integers_of_feats_are_not_rounded)
+{
+    char text[512];
+    struct points points;
+    struct voxel_error error = {0};
+    asked = (struct feats_asked){.names = "z,time"};
+    int size = snprintf(text, sizeof text,
+                        "ply\nformat ascii 1.0\nelement vertex 1\n" XYZ
+                        "property %s time\nend_header\n1 2 3 %s\n",
+                        whole[_i].type, whole[_i].value);
+    enum voxel_code code = read_exact(text, (size_t)size, &points, &error);
+    ck_assert_msg(!code == whole[_i].taken, "%s", error.text);
+    if (code)
+        ck_assert_msg(strstr(error.text, "row 0, channel 1 of 'time': expected") &&
+                          strstr(error.text, whole[_i].value),
+                      "%s", error.text);
+    points_fini(&points);
+}
+END_TEST
+
 START_TEST(big_endian_is_turned)
 {
     static const char file[] =
@@ -366,6 +400,8 @@ int main(void)
     tcase_add_test(tcase, binary_with_lists_inside);
     tcase_add_loop_test(tcase, a_number_is_one_of_its_type, 0,
                         sizeof typed / sizeof *typed);
+    tcase_add_loop_test(tcase, integers_of_feats_are_not_rounded, 0,
+                        sizeof whole / sizeof *whole);
     tcase_add_test(tcase, big_endian_is_turned);
     tcase_add_loop_test(tcase, properties_are_features, 0,
                         sizeof colours / sizeof *colours);

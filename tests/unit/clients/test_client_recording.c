@@ -170,6 +170,11 @@ START_TEST(what_does_not_fit_is_refused)
         ADD(&zip, "layer.a.npy", RIG_HEADER("<f4", "(3, 1)"), three);
         expect_refused(&zip, "layer.a comes twice");
         break;
+    case 5:
+        ADD(&zip, "layer.a.npy", RIG_HEADER("<f4", "(2, 1)"), two);
+        ADD(&zip, "at.a.npy", RIG_HEADER("|b1", "(2, 4)"), two);
+        expect_refused(&zip, "expected integers [rows, 4]");
+        break;
     default:
         ADD(&zip, "layer.a.npy", RIG_HEADER("<f4", "(1, 1)"), two);
         ADD(&zip, "at.a.npy", RIG_HEADER("<i8", "(1, 4)"), beyond);
@@ -233,6 +238,28 @@ START_TEST(a_request_of_other_channels_is_said_with_both)
 }
 END_TEST
 
+START_TEST(a_request_of_other_numbers_is_said_so)
+{
+    static struct rig_zip zips[2];
+    struct recording runs[2];
+    struct voxel_error error;
+    for (int i = 0; i < 2; i++) {
+        ADD(&zips[i], "coords.npy", RIG_HEADER("<i4", "(3, 4)"), coords);
+        if (i)
+            ADD(&zips[i], "feats.npy", RIG_HEADER("<i4", "(3, 2)"), feats);
+        else
+            ADD(&zips[i], "feats.npy", RIG_HEADER("<f4", "(3, 2)"), feats);
+        open_good(&zips[i], &runs[i]);
+    }
+    ck_assert_int_eq(recording_same_request(&runs[0], &runs[1], &error),
+                     VOXEL_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(error.text, "are of other requests: feats are floats in the "
+                                     "first, integers in the second; record") != NULL,
+                  "%s", error.text);
+    for (int i = 0; i < 2; i++) recording_close(&runs[i]);
+}
+END_TEST
+
 static void open_request(struct rig_zip *zip, const int32_t (*at)[4],
                          const float (*cells)[2], struct recording *recording)
 {
@@ -287,10 +314,11 @@ static Suite *recording_suite(void)
     TCase *tcase = tcase_create("recording");
     tcase_add_test(tcase, layers_and_outputs_have_their_own_voxels);
     tcase_add_test(tcase, labels_dense_tensors_and_columns_first);
-    tcase_add_loop_test(tcase, what_does_not_fit_is_refused, 0, 6);
+    tcase_add_loop_test(tcase, what_does_not_fit_is_refused, 0, 7);
     tcase_add_test(tcase, damaged_files);
     tcase_add_test(tcase, two_runs_have_one_request_in_any_order);
     tcase_add_test(tcase, a_request_of_other_channels_is_said_with_both);
+    tcase_add_test(tcase, a_request_of_other_numbers_is_said_so);
     suite_add_tcase(suite, tcase);
     return suite;
 }

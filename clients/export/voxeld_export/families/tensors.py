@@ -200,8 +200,9 @@ class Checkpoint:
     def finish(self):
         """Fails if tensors were missing or have NaN; returns the names that nobody took."""
         if self._missing:
+            count = len(self._missing)
             raise ExportError(
-                f"{self.path} lacks {len(self._missing)} tensors of the family: "
+                f"{self.path} lacks {count} tensor{'s' if count > 1 else ''} of the family: "
                 f"{some(sorted(self._missing))}; "
                 f"left over: {some(sorted(set(self.tensors) - self._taken))}"
             )

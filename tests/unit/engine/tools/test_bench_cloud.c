@@ -150,6 +150,9 @@ START_TEST(what_is_refused)
     refused("rooms", "expected clouds, torus, cube, plane, tree, room");
     refused("scan.npy:0", "FILE.npy:SIZE, got \"scan.npy:0\"");
     refused("scan.npy:x", "got \"scan.npy:x\"");
+    refused("scan.npy:0x1", "got \"scan.npy:0x1\"");
+    refused("scan.npy: 1", "got \"scan.npy: 1\"");
+    refused("scan.npy:1e-320", "got \"scan.npy:1e-320\"");
     refused("scan.ply", "got \"scan.ply\"");
     refused(path, "scan.npy");
     write_array('i', 4, 2, 3, rows);

@@ -1,4 +1,4 @@
-/* The names of a .npz's arrays: NumPy finds each as it was given.
+/* The names of a .npz's arrays, which NumPy finds as they were given, and their types.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
@@ -66,11 +66,47 @@ START_TEST(a_name_beyond_ascii_is_marked_as_utf8)
 }
 END_TEST
 
+/* A .npy of one type, whose header is then changed to another: the error has it and no more. */
+START_TEST(an_array_of_another_type_is_refused_with_it)
+{
+    static const char *const types[][2] = {
+        {"'>i4'", "such as <f4, got >i4"},
+        {"'|b1'", "such as <f4, got |b1"},
+        {"'<c16', 'fortran_order': False, 'shape': (1, 1), }", "such as <f4, got <c16"},
+        {"'<a very long type', 'fortran_order': False, 'shape': (1, 1), }",
+         "such as <f4, got <a very long typ"}};
+    char path[] = "/tmp/test_npy_XXXXXX";
+    f32 cells[1] = {1};
+    u8 bytes[256];
+    struct vx_why why = {""};
+    struct vx_npz_array array = array_of("array", cells);
+    close(mkstemp(path));
+    good(vx_npy_write(path, &array, &why), &why);
+    FILE *file = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(file);
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    u8 *descr = memmem(bytes, size, "'<f4'", 5);
+    ck_assert_ptr_nonnull(descr);
+    if (_i < 2)
+        memcpy(descr, types[_i][0], 5);
+    else
+        snprintf((char *)descr, 80, "%s", types[_i][0]);
+    rewind(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+    ck_assert_ptr_nonnull(vx_npy_read(path, &why, &array).fault);
+    const char *said = strstr(why.text, "such as");
+    ck_assert_msg(said && !strcmp(said, types[_i][1]), "%s", why.text);
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("npz_names");
     TCase *tests = tcase_create("npz_names");
     tcase_add_test(tests, a_name_beyond_ascii_is_marked_as_utf8);
+    tcase_add_loop_test(tests, an_array_of_another_type_is_refused_with_it, 0, 4);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rig itself says, without a daemon: memory that goes back late is no memory left."""
+import types
+
+import pytest
+
+import rig
+from rig import Memory, Rig
+
+MB = 1 << 20
+FIRST = Memory(0, 40 * MB, 8 * MB)
+
+
+class Readings:
+    """The front's memory, one reading after the other; the last again and again."""
+
+    def __init__(self, *readings):
+        self.readings = list(readings)
+
+    def read(self):
+        reading = self.readings.pop(0) if self.readings[1:] else self.readings[0]
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
+
+
+@pytest.fixture
+def rig_of(monkeypatch):
+    def make(*readings, code=None, seconds=rig.GIVEN_BACK_SECONDS):
+        monkeypatch.setattr(rig, "GIVEN_BACK_SECONDS", seconds)
+        one = object.__new__(Rig)
+        one.first, one.memory = FIRST, Readings(*readings)
+        one.daemon = types.SimpleNamespace(process=types.SimpleNamespace(poll=lambda: code))
+        one.good = types.SimpleNamespace(answers=[])
+        return one
+    return make
+
+
+def above(megabytes, arena=0):
+    """A reading that is so much above the first, and so much of the arena beside it."""
+    return Memory(0, FIRST.rss + (megabytes + arena) * MB, FIRST.shared + arena * MB)
+
+
+def test_memory_that_comes_down_is_not_left_over(rig_of):
+    one = rig_of(above(200), above(100), above(65), above(64))
+    assert one.left_over() == []
+    assert len(one.memory.readings) == 1  # all were read, and none after the one that is within
+
+
+def test_the_arena_is_not_left_over(rig_of):
+    assert rig_of(above(64, arena=500), seconds=0).left_over() == []
+
+
+def test_memory_that_stays_is_left_over(rig_of):
+    sentence, = rig_of(above(65), seconds=0).left_over()
+    assert sentence == "expected the front within 64 MB of 40 MB 0 s after all attacks, got 105 MB"
+
+
+def test_a_front_that_has_ended_is_said(rig_of):
+    assert rig_of(above(1), code=-9).left_over() == [
+        "expected a daemon that lives, got exit code -9"]
+    assert rig_of(above(65), OSError(), seconds=600).given_back(lambda m: m.rss, 0) == 105 * MB
