@@ -431,10 +431,10 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->live_count--;
     if (!governor->going) governor->going_ns = vx_clock_ns();
     governor->going += govern->meter.held; /* gRPC frees it soon */
-    governor->unseen -= govern->unseen;
+    vx_rpc_govern_unseen(govern, -govern->unseen);
     governor->leaving -= govern->leaving_ns > 0;
     governor->holders -= govern->meter.held > 0;
-    vx_rpc_govern_held_add(govern, -govern->meter.held);
+    vx_rpc_govern_held_end(govern);
     vx_rpc_govern_share_end(govern);
     vx_rpc_govern_buffers_end(govern);
     /* Count again, and with them what gRPC and TLS keep of a connection: it is free now. */

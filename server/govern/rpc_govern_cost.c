@@ -4,8 +4,9 @@
 #include "engine/base/process/clock.h"
 
 /* Calls that gRPC may hold before we have seen them, up to 30 KB each: of all connections
- * together, and of one.  They are given back as fast as calls are seen, so an honest
- * client is not held up. */
+ * together, and of one.  Each connection has an equal part, or a part of its origin's: by
+ * connections alone 500 of one address with refused calls left a gateway 0.5 % of its rate.  They
+ * are given back as fast as calls are seen, so an honest client is not held up. */
 #define CALLS_ALL     512
 #define CALLS_ONE_MAX 64
 #define CALLS_ONE_MIN 2
@@ -17,8 +18,9 @@
 #define VAIN_CALLS     256
 #define REST_NS        (10 * VX_NS_PER_MS)
 #define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
-/* While so many are unseen, a connection that has more than its least part of them is not
- * read.  One that has just come has one, and it waits for no other's. */
+/* While so many are unseen, a connection that has more than its least part of them, of an origin
+ * with more than its own, is not read.  One that has just come has one, and it waits for no
+ * other's. */
 #define CALLS_UNSEEN_MAX 1024
 /* Open calls of all connections.  From so many on, time gives no calls back to a
  * connection that has its part of them: gRPC keeps what a call without a message costs
@@ -29,6 +31,12 @@
 /* An eighth of receive_bytes_max: connections and calls leave messages at least this much
  * room, and the small parts that are never held up have at most this much together. */
 #define ROOM_PART 8
+/* After an origin within its part has waited for room, others keep to theirs for so long: a gateway
+ * with a round of requests now and then found all of it taken by a byte each of a crowd. */
+#define WANTED_NS (5 * VX_NS_PER_S)
+/* So many connections of an origin have their small part whatever the origin holds: one with small
+ * requests beside a large one. */
+#define HOLDERS_FEW 4
 /* A frame costs about a microsecond, so all connections together get a fiftieth of a
  * processor beside what their answers earn. */
 #define WORK_ONE_MAX   2000
@@ -64,9 +72,16 @@ static i64 clamp(i64 value, i64 least, i64 most)
     return value < least ? least : value > most ? most : value;
 }
 
-static i64 calls_most(const struct vx_rpc_governor *governor)
+/* An equal part of a connection, or its part of its origin's, where that is more: so the many
+ * connections of a client that is alone have all.  A place is left for one that comes. */
+static i64 calls_most(const struct vx_rpc_govern *govern)
 {
-    return clamp(CALLS_ALL / (governor->live_count + 1), CALLS_ONE_MIN, CALLS_ONE_MAX);
+    const struct vx_rpc_governor *governor = govern->governor;
+    const i64 open = governor->open_of[govern->origin];
+    const i64 in_origin = (i64)(governor->origins_open + 1) * (open ? open : 1);
+    const i64 in_all = governor->live_count + 1;
+    return clamp(CALLS_ALL / (in_origin < in_all ? in_origin : in_all), CALLS_ONE_MIN,
+                 CALLS_ONE_MAX);
 }
 
 static i64 work_per_s(const struct vx_rpc_governor *governor)
@@ -82,7 +97,7 @@ static void work_add(struct vx_rpc_govern *govern, i64 more)
 
 static void calls_add(struct vx_rpc_govern *govern, i64 more)
 {
-    i64 most = calls_most(govern->governor);
+    i64 most = calls_most(govern);
     if (govern->calls < most)
         govern->calls = clamp(govern->calls + more, INT64_MIN, most);
 }
@@ -96,11 +111,19 @@ static bool calls_many(const struct vx_rpc_govern *govern)
            govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
+void vx_rpc_govern_coming_add(const struct vx_rpc_govern *govern, i64 more)
+{
+    i64 *coming = &govern->governor->coming_of[govern->origin], before = *coming;
+    *coming += more;
+    govern->governor->coming += more;
+    govern->governor->origins_coming += (*coming > 0) - (before > 0);
+}
+
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
 {
     if (more < -govern->unseen) more = -govern->unseen;
     govern->unseen += more;
-    govern->governor->unseen += more;
+    vx_rpc_govern_coming_add(govern, more);
 }
 
 static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
@@ -132,7 +155,7 @@ void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns)
 
 /* Room for unfinished messages: receive_bytes_max less what connections and calls
  * weigh. */
-static i64 room_of(const struct vx_rpc_governor *governor)
+i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor)
 {
     i64 most = governor->receive_bytes_max;
     i64 weight = (i64)governor->live_count * VX_RPC_CONNECTION_BYTES +
@@ -151,7 +174,7 @@ static i64 held_in_room(const struct vx_rpc_governor *governor)
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
 {
     i64 more = 2 * governor->receive_bytes_max / ROOM_PART;
-    return room_of(governor) + more - held_in_room(governor);
+    return vx_rpc_govern_room(governor) + more - held_in_room(governor);
 }
 
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)
@@ -161,29 +184,75 @@ i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)
     return vx_rpc_govern_room_owner(governor) + more - held;
 }
 
-void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more)
+static void held_change(const struct vx_rpc_govern *govern, i64 more, i32 holders)
 {
-    i64 *held = &govern->governor->held_of[govern->origin], before = *held;
+    struct vx_rpc_governor *governor = govern->governor;
+    i64 *held = &governor->held_of[govern->origin], before = *held;
     *held += more;
-    govern->governor->origins_holding += (*held > 0) - (before > 0);
+    governor->origins_holding += (*held > 0) - (before > 0);
+    governor->holders_of[govern->origin] += holders;
 }
 
-/* One with little is not: a byte is a buffer of 8 KiB, so of 900 addresses with a byte each all had
- * more than their part. */
+void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more)
+{
+    i64 held = govern->meter.held;
+    held_change(govern, more, (held > 0) - (held - more > 0));
+}
+
+void vx_rpc_govern_held_end(const struct vx_rpc_govern *govern)
+{
+    held_change(govern, -govern->meter.held, -(govern->meter.held > 0));
+}
+
+void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    if (vx_rpc_govern_is_over(govern)) return;
+    if (governor->wanted_by != govern->origin)
+        governor->wanted_else_ns = governor->wanted_ns;
+    governor->wanted_by = govern->origin;
+    governor->wanted_ns = now_ns;
+}
+
+/* Whether another origin, within its part, has waited for room of late. */
+static bool others_want(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    i64 wanted_ns = governor->wanted_by == govern->origin ? governor->wanted_else_ns
+                                                          : governor->wanted_ns;
+    return wanted_ns && governor->turn_ns - wanted_ns < WANTED_NS;
+}
+
+/* One with little is not over it: a byte is a buffer of 8 KiB,
+ * so of 900 addresses with a byte each all had more than their part. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     const i64 held = governor->held_of[govern->origin];
-    const i32 others = governor->origins_holding - (held > 0);
-    return others && held > HELD_SMALL && held > room_of(governor) / (others + 1);
+    i32 others = governor->origins_holding - (held > 0);
+    if (!others) others = others_want(govern);
+    return others && held > HELD_SMALL &&
+           held > vx_rpc_govern_room(governor) / (others + 1);
 }
 
-/* Connections of an origin that has more than its part have no small part: a byte of a message
+bool vx_rpc_govern_is_bound(const struct vx_rpc_govern *govern)
+{
+    return others_want(govern) && vx_rpc_govern_is_over(govern);
+}
+
+/* Of an origin that has more than its part few connections have a small part: a byte of a message
  * on each of 1,000 connections of one address was all room. */
+static bool has_small(const struct vx_rpc_govern *govern)
+{
+    const i32 holders = govern->governor->holders_of[govern->origin];
+    return holders - (govern->meter.held > 0) < HOLDERS_FEW ||
+           !vx_rpc_govern_is_over(govern);
+}
+
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    if (vx_rpc_govern_is_over(govern)) return 0;
+    if (!has_small(govern)) return 0;
     i64 part = governor->receive_bytes_max / ROOM_PART / (governor->holders + 1);
     return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
 }
@@ -194,14 +263,16 @@ i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern)
     return meter->held <= meter->buffer_bytes ? meter->came : meter->held;
 }
 
-/* How many bytes it may add to what is held.  The one message beyond the room has no
+/* How many bytes it may add to what is held: none of the room where its origin has its part and
+ * another one wants some.  The one message beyond the room has no
  * limit: it ends itself.  What owners add stays when their turn is over, so it has one:
  * forty clients that brought a little in each turn made 400 MB of it. */
 static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i64 small = vx_rpc_govern_small(govern) - vx_rpc_govern_holds(govern);
-    i64 room = room_of(governor) - held_in_room(governor);
+    i64 room = vx_rpc_govern_room(governor) - held_in_room(governor);
+    if (vx_rpc_govern_is_bound(govern)) room = 0;
     if (governor->beyond == govern && govern->meter.unfinished <= 1) return INT64_MAX;
     if (governor->beyond == govern)
         room = governor->message_bytes_max - govern->meter.held;
@@ -218,14 +289,19 @@ static bool wastes(const struct vx_rpc_govern *govern)
 /* The calls that it may begin: hidden ones cost none of them for long. */
 static i64 calls_left(const struct vx_rpc_govern *govern)
 {
-    i64 left = govern->calls + govern->settled, most = calls_most(govern->governor);
+    i64 left = govern->calls + govern->settled, most = calls_most(govern);
     return left < most ? left : most;
 }
 
-/* Calls of all connections that are on their way to us. */
-static i64 calls_coming(const struct vx_rpc_governor *governor)
+/* Too many calls are on their way to us, and it has more than its part of them, and its origin
+ * too. */
+static bool brings_many(const struct vx_rpc_govern *govern)
 {
-    return governor->unseen - governor->settled;
+    const struct vx_rpc_governor *governor = govern->governor;
+    return governor->coming >= CALLS_UNSEEN_MAX &&
+           govern->unseen - govern->settled > CALLS_ONE_MIN &&
+           governor->coming_of[govern->origin] >
+               CALLS_UNSEEN_MAX / (governor->origins_coming + 1);
 }
 
 /* Whether a large message of it is no inference's, or of one that has not arrived yet.  A
@@ -240,10 +316,8 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
 {
     bool for_calls = govern->waits == VX_RPC_WAIT_CALLS;
     bool for_work = govern->waits == VX_RPC_WAIT_WORK;
-    bool many = calls_coming(govern->governor) >= CALLS_UNSEEN_MAX;
     if (govern->rest_ns) return VX_RPC_WAIT_REST;
-    if (many && govern->unseen - govern->settled > CALLS_ONE_MIN)
-        return VX_RPC_WAIT_CALLS;
+    if (brings_many(govern)) return VX_RPC_WAIT_CALLS;
     if (calls_left(govern) < (for_calls ? CALLS_RESUME : CALLS_READ))
         return VX_RPC_WAIT_CALLS;
     if (vx_rpc_govern_hides(govern)) return VX_RPC_WAIT_HIDDEN;
@@ -259,8 +333,8 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
  * of the rest of a message. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern)
 {
-    bool few = calls_coming(govern->governor) < CALLS_UNSEEN_FEW &&
-               vx_rpc_govern_hidden_few(govern);
+    bool few =
+        govern->governor->coming < CALLS_UNSEEN_FEW && vx_rpc_govern_hidden_few(govern);
     i64 most =
         few ? READ_BYTES : clamp(calls_left(govern) * CALL_BYTES_MIN, 0, READ_BYTES);
     const struct vx_h2_meter *meter = &govern->meter;
@@ -278,7 +352,7 @@ bool vx_rpc_govern_owes(const struct vx_rpc_govern *govern)
 
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns)
 {
-    govern->calls = calls_most(govern->governor);
+    govern->calls = calls_most(govern);
     govern->work = WORK_ONE_MAX;
     govern->filled_ns = now_ns;
 }

@@ -107,7 +107,7 @@ static void speaker_end(struct vx_rpc_governor *governor, i64 now_ns)
 static void settled_set(struct vx_rpc_govern *govern, i64 settled)
 {
     if (settled > govern->meter.silent) settled = govern->meter.silent;
-    govern->governor->settled += settled - govern->settled;
+    vx_rpc_govern_coming_add(govern, govern->settled - settled);
     govern->settled = settled;
 }
 

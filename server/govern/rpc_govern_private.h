@@ -52,9 +52,8 @@ struct vx_rpc_governor {
     i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
     i64 going;      /* the part of `held` of connections that have just ended */
     i64 going_ns;   /* when the first of them did */
-    i64 unseen;     /* of all connections */
-    i64 hidden;     /* the same */
-    i64 settled;    /* the same */
+    i64 coming;     /* of all connections: their `unseen` without `settled` */
+    i64 hidden;     /* of all connections */
     struct vx_rpc_govern *speaker; /* may have more hidden calls than its part */
     i64 speaker_ns;                /* when its turn began */
     u64 speaker_finished;          /* its messages that had ended then */
@@ -64,8 +63,12 @@ struct vx_rpc_governor {
     i64 owner_ns;                  /* when its turn began */
     /* Its one message lies beyond the room and has no limit, until it is whole. */
     struct vx_rpc_govern *beyond;
-    i64 beyond_ns;        /* when it last had something to read */
-    i32 beyond_slow;      /* checks in a row */
+    i64 beyond_ns;   /* when it last had something to read */
+    i32 beyond_slow; /* checks in a row */
+    /* When room was last wanted by an origin that has no more than its part: by which one, and when
+     * by another one than that; 0 = never. */
+    i64 wanted_ns, wanted_else_ns;
+    u16 wanted_by;
     i64 freed_ns;         /* when much of `held` was last freed */
     i64 look_ns, turn_ns; /* when each was last */
     i32 active;           /* connections with calls in flight */
@@ -89,12 +92,15 @@ struct vx_rpc_governor {
     i32 served_of[VX_PEER_ORIGINS];  /* those of them that were answered */
     i32 origins_served;              /* origins that have such streams */
     i64 held_of[VX_PEER_ORIGINS];    /* the part of `held` of each, without `going` */
+    i32 holders_of[VX_PEER_ORIGINS]; /* connections of each that hold some */
     u64 tensors_of[VX_PEER_ORIGINS]; /* bytes of the arena that each origin has */
     i32 takers_of[VX_PEER_ORIGINS];  /* its connections that have some */
     i32 calls_of[VX_PEER_ORIGINS];   /* calls in flight of each origin */
     i32 active_of[VX_PEER_ORIGINS];  /* its connections that have some */
     i32 lasting_of[VX_PEER_ORIGINS]; /* its calls that last as long as they like */
     i32 awaited_of[VX_PEER_ORIGINS]; /* those that await their message */
+    i64 coming_of[VX_PEER_ORIGINS];  /* the part of `coming` of each origin */
+    i32 origins_coming;              /* origins that have some */
     i64 hidden_of[VX_PEER_ORIGINS];  /* the part of `hidden` of each origin */
     i32 origins_hiding;              /* origins that have some */
     i32 origins_active;              /* origins that have some */
@@ -135,6 +141,8 @@ void vx_rpc_govern_notify_drop(struct vx_rpc_govern *govern);
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
 /* So many more of its calls were read and have not arrived; negative: fewer. */
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
+/* So many more calls of it are on their way to us. */
+void vx_rpc_govern_coming_add(const struct vx_rpc_govern *govern, i64 more);
 /* Gives back what time allows. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
@@ -143,14 +151,22 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
 i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern);
 /* How much it may hold, however little room is left. */
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern);
+/* What unfinished messages may hold. */
+i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor);
 /* How much an owner may add. */
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How much more the room may hold with the message beyond it. */
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor);
-/* Whether its origin holds more than its part, beside others that hold some. */
+/* Whether its origin holds more than its part, beside others that hold some, or want some. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern);
+/* Whether it may add nothing, since its origin is over its part and another wants room. */
+bool vx_rpc_govern_is_bound(const struct vx_rpc_govern *govern);
+/* It waits for room, and has something to read. */
+void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns);
 /* Its connection holds so many more bytes. */
 void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more);
+/* It has ended. */
+void vx_rpc_govern_held_end(const struct vx_rpc_govern *govern);
 /* How many bytes to read at most, when it need not wait. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
 /* Something that it waited for may have come. */

@@ -18,9 +18,10 @@
 /* What lies beyond the room and brings nothing for so long makes way for another. */
 #define BEYOND_DRY_NS (20 * VX_NS_PER_MS)
 /* gRPC has freed what an ended connection held after so long.  Until then nobody else gets a
- * turn: with the 500 ms of a check, of eight clients with 9 MB each of which some vanished in
+ * turn if it is much: with the 500 ms of a check, of eight clients with 9 MB each of which some vanished in
  * the middle, the others waited for up to 500 ms. */
-#define GOING_NS (50 * VX_NS_PER_MS)
+#define GOING_NS   (50 * VX_NS_PER_MS)
+#define GOING_PART 8
 /* While others wait for its room, a connection brings so many bytes from check to check,
  * or is closed after so many checks. */
 #define STILL_BYTES (128 << 10)
@@ -146,10 +147,18 @@ struct next {
     struct vx_rpc_govern *owner, *beyond, *speaker;
 };
 
+/* New messages of an origin that is over its part wait while others want room: what its owners add
+ * stays. */
+static bool may_own(const struct vx_rpc_govern *govern)
+{
+    return govern->meter.held || !vx_rpc_govern_is_bound(govern);
+}
+
 static void next_consider(struct next *next, struct vx_rpc_govern *one)
 {
     bool hides = one->waits == VX_RPC_WAIT_HIDDEN;
-    bool owner = !hides && (!next->owner || goes_before(one, next->owner));
+    bool owner =
+        !hides && may_own(one) && (!next->owner || goes_before(one, next->owner));
     bool beyond = !hides && one->meter.unfinished == 1 &&
                   (!next->beyond || goes_before(one, next->beyond));
     bool speaker =
@@ -175,6 +184,13 @@ static void turn_give(struct vx_rpc_governor *governor, const struct next *next,
     }
 }
 
+/* Soon there is room without a turn.  A crowd that comes and goes with a byte each may not keep
+ * the others waiting. */
+static bool much_goes(const struct vx_rpc_governor *governor)
+{
+    return governor->going > governor->receive_bytes_max / GOING_PART;
+}
+
 static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
 {
     owner_check(governor, now_ns);
@@ -193,11 +209,13 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
         }
         one->waits = waits;
         if (waits != VX_RPC_WAIT_BYTES) next_ns = now_ns + WAIT_NS;
+        if (waits == VX_RPC_WAIT_BYTES && vx_rpc_govern_has_spoken(one))
+            vx_rpc_govern_want(one, now_ns);
         if (waits == VX_RPC_WAIT_BYTES || waits == VX_RPC_WAIT_HIDDEN)
             next_consider(&next, one);
     }
     if (next.speaker) vx_rpc_govern_speaker_give(governor, next.speaker, now_ns);
-    if (!next.owner || governor->going) return next_ns;
+    if (!next.owner || much_goes(governor)) return next_ns;
     if (!governor->owner) turn_give(governor, &next, now_ns);
     return now_ns + OWNER_NS < next_ns ? now_ns + OWNER_NS : next_ns;
 }
@@ -209,47 +227,39 @@ static bool waits_for_room(const struct vx_rpc_governor *governor)
     return false;
 }
 
-/* Bytes that connections of an origin hold. */
-struct holding {
-    i64 all, most; /* of all origins; of the one that holds most */
-    i32 origins;   /* that hold some */
-    u16 origin;    /* that one */
-};
-
-static struct holding holding_of(const struct vx_rpc_governor *governor)
+/* It brings nothing, does not wait for us, and has ended no message for a while. */
+static bool stands(const struct vx_rpc_govern *govern, i64 now_ns)
 {
-    static i64 held_of[VX_PEER_ORIGINS]; /* zeros between calls */
-    struct holding holding = {0};
-    for (const struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        if (one->cut || !one->meter.held) continue;
-        i64 *held = &held_of[one->origin];
-        holding.origins += !*held;
-        holding.all += one->meter.held;
-        *held += one->meter.held;
-        if (*held <= holding.most) continue;
-        holding.most = *held;
-        holding.origin = one->origin;
-    }
-    for (const struct vx_rpc_govern *one = governor->live; one; one = one->next)
-        held_of[one->origin] = 0;
-    return holding;
+    return govern->slow && now_ns - govern->unfinished_since_ns >= STUCK_NS &&
+           !waits_for_us(govern);
 }
 
-/* Of an origin that holds more than its part those go that bring nothing and do not wait for us,
- * until it holds its part: a byte of a message each of 1,000 connections of one address was all
- * room, and an honest client with 48 messages was closed for it.  False: there are none. */
-static bool close_crowd(struct vx_rpc_governor *governor)
+/* Of origins that hold more than their part those go that stand, until each holds its part: a byte
+ * of a message each of 1,000 connections of one address was all room, and an honest client with 48
+ * messages was closed for it.  False: there are none. */
+static bool close_crowds(struct vx_rpc_governor *governor, i64 now_ns)
 {
-    const struct holding holding = holding_of(governor);
-    i64 over = holding.origins > 1 ? holding.most - holding.all / holding.origins : 0;
+    static i64 held_of[VX_PEER_ORIGINS]; /* zeros between calls */
+    i64 all = 0, room = vx_rpc_govern_room(governor);
+    i32 origins = 0;
     bool closed = false;
-    for (struct vx_rpc_govern *one = governor->live; one && over > 0; one = one->next) {
-        if (one->cut || one->origin != holding.origin || !one->meter.held) continue;
-        if (!one->slow || waits_for_us(one)) continue;
-        over -= one->meter.held;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->cut || !one->meter.held) continue;
+        origins += !held_of[one->origin];
+        held_of[one->origin] += one->meter.held;
+        all += one->meter.held;
+    }
+    i64 part = origins > 1 ? (all < room ? all : room) / origins : all;
+    if (part < HELD_SMALL) part = HELD_SMALL;
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
+        if (one->cut || !one->meter.held || held_of[one->origin] <= part) continue;
+        if (!stands(one, now_ns)) continue;
+        held_of[one->origin] -= one->meter.held;
         vx_rpc_govern_close(one, VX_RPC_CUT_STILL);
         closed = true;
     }
+    for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
+        held_of[one->origin] = 0;
     return closed;
 }
 
@@ -258,9 +268,12 @@ static bool close_crowd(struct vx_rpc_governor *governor)
 static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *most = NULL;
+    if (governor->wanted_ns && now_ns - governor->wanted_ns <= LOOK_NS &&
+        close_crowds(governor, now_ns))
+        return;
     if (governor->beyond || now_ns - governor->freed_ns < STUCK_NS) return;
     if (vx_rpc_govern_room_owner(governor) > 0) return;
-    if (close_crowd(governor)) {
+    if (close_crowds(governor, now_ns)) {
         governor->freed_ns = now_ns;
         return;
     }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks of crowds: each connection is modest, thousands of them are not."""
 import itertools
+import time
 
 import h2
 from roster import attack
@@ -126,6 +127,38 @@ def some_at_once(model, most=8, count=40):
                     {begun[-1]: body}, h2.END_STREAM)
             yield 0.03
     return script
+
+
+def rounds_of(model, most, voxels, count, seconds):
+    """An honest gateway: so many requests at once on one connection, and the next round when all
+    are answered.  It wants so many rounds within so many seconds, and no call refused."""
+    body = h2.message(h2.infer_request(model, voxels))
+
+    def script(peer):
+        windows, ids = h2.Windows(), itertools.count(1, 2)
+        peer.hear = windows.feed
+        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
+        ends = []
+        while True:
+            begun = [next(ids) for _ in range(most)]
+            yield b"".join(h2.headers(one, h2.call_block(h2.INFER)) for one in begun)
+            unsent = {one: body for one in begun}
+            while not all(one in windows.ended for one in begun):
+                yield windows.take(unsent, h2.END_STREAM) or None
+            if not all(one in windows.answered for one in begun):
+                return
+            ends.append(time.monotonic())
+            peer.served = peer.served or len(ends) > count and \
+                ends[-1] - ends[-1 - count] < seconds
+            yield 0.02
+    return script
+
+
+@attack("1,000 connections of one address with a call each, of whose message a byte has come, "
+        "beside a gateway with 48 requests of 96 KB at once", seconds=5)
+def room_one_byte(swarm, target):
+    swarm.add(1000, target.grpc, calls_of(*h2.kept_block(h2.INFER), b"\0"), sources=1)
+    swarm.add_honest(1, target.grpc, rounds_of(target.model, 48, 3000, 60, 15))
 
 
 @attack("1,000 connections of one address with an inference of a voxel each, beside a client that "

@@ -99,6 +99,57 @@ START_TEST(calls_that_never_arrive_are_their_own)
 }
 END_TEST
 
+/* Begins so many calls that do not arrive, and returns how many were read. */
+static i64 calls_read(i32 i, u32 calls)
+{
+    rig_hold_time(i);
+    rig_greet(i);
+    for (u32 k = 0; k < calls; k++) rig_call(i, 2 * k + 1);
+    rig_read_all(i);
+    return vx_rpc_governor_row(rig_governor, i)->unseen;
+}
+
+/* However many connections another origin has.  The first one brings so many that reads are sized
+ * by what a connection may begin. */
+START_TEST(each_origin_may_begin_its_part)
+{
+    enum { CROWD = 100, FEW = 20 };
+    i32 crowd[CROWD], few[FEW];
+    rig_open(0);
+    for (i32 i = 0; i < CROWD; i++) crowd[i] = rig_connect_from(1);
+    i32 first = rig_connect_from(2), gateway = rig_connect_from(3);
+    ck_assert_int_eq(calls_read(first, 64), 64);
+    ck_assert_int_eq(calls_read(gateway, 48), 48);
+    ck_assert_int_le(calls_read(crowd[CROWD - 1], 48), 5);
+    for (i32 i = 0; i < CROWD; i++) rig_end(crowd[i]);
+    for (i32 i = 0; i < FEW; i++) few[i] = rig_connect_from(4);
+    /* 512 / 23 of all are more than 512 / 4 / 20 of its origin's. */
+    i64 part = calls_read(few[FEW - 1], 60);
+    ck_assert_int_ge(part, 22);
+    ck_assert_int_lt(part, 60);
+    rig_close();
+}
+END_TEST
+
+/* When too many are on their way, an origin with few of them is read all the same. */
+START_TEST(too_many_calls_are_their_origins)
+{
+    rig_open(0);
+    i32 many = rig_connect_from(1), other = rig_connect_from(1);
+    i32 gateway = rig_connect_from(2);
+    rig_hold_time(many);
+    flood_with_calls(many, 1100);
+    ck_assert_int_gt(vx_rpc_governor_row(rig_governor, many)->unseen, 1024);
+    ck_assert_int_eq(calls_read(gateway, 48), 48);
+    ck_assert_int_lt(calls_read(other, 48), 48);
+    rig_end(many); /* no origin has too many now */
+    rig_call(other, 97);
+    rig_read_all(other);
+    ck_assert_int_eq(rig_unread(other), 0);
+    rig_close();
+}
+END_TEST
+
 /* What large headers cost is given back with the answers of their calls, and only once. */
 START_TEST(answers_give_back_what_headers_cost)
 {
@@ -254,6 +305,8 @@ int main(void)
     TCase *tests = tcase_create("rpc_governor_calls");
     tcase_add_test(tests, what_we_reset_gives_its_room_back);
     tcase_add_test(tests, calls_that_never_arrive_are_their_own);
+    tcase_add_test(tests, each_origin_may_begin_its_part);
+    tcase_add_test(tests, too_many_calls_are_their_origins);
     tcase_add_test(tests, answers_give_back_what_headers_cost);
     tcase_add_test(tests, many_at_once_bring_few_calls_each);
     tcase_add_test(tests, calls_in_vain_are_followed_by_a_rest);

@@ -1,0 +1,247 @@
+/* The room of unfinished messages, shared out among origins: who has more than its part adds
+ * nothing where another wants some, and what stands makes way.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/process/clock.h"
+#include "server/govern/rpc_govern_private.h"
+#include "server/rpc/rpc_private.h"
+#include "tests/unit/server/govern/governor_rig.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/* With ten connections and a call each the room is some 690 KB.  A byte keeps a buffer of 64. */
+enum { CROWD = 1, GATEWAY, OTHER, MANY = 9, MESSAGE = 300000, PIECE = 16384 };
+enum { ALL = MESSAGE + VX_H2_PREFIX_BYTES, BEGUN = 6, LAST = MANY - 1 };
+#define STEP_NS (VX_NS_PER_S / 100)
+
+static struct vx_rpc_govern *row_of(i32 i)
+{
+    return vx_rpc_governor_row(rig_governor, i);
+}
+
+/* A connection with a message that has begun; it need not be read. */
+static i32 begin(u16 origin)
+{
+    const i32 i = rig_connect_from(origin);
+    rig_greet(i);
+    rig_call(i, 1);
+    vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_AWAITED, 1);
+    ck_assert(raw_message(rig_theirs[i], 1, MESSAGE, BEGUN));
+    rig_read_all(i);
+    return i;
+}
+
+static void crowd_begin(void)
+{
+    for (i32 i = 0; i < MANY; i++) {
+        ck_assert_int_eq(begin(CROWD), i);
+        ck_assert_int_eq(rig_unread(i), 0);
+    }
+}
+
+/* Brings what is left, as far as it is read. */
+static void bring(i32 i, size_t *left)
+{
+    rig_read_all(i);
+    while (*left && !rig_unread(i)) {
+        const size_t piece = *left < PIECE ? *left : PIECE;
+        ck_assert(raw_rest(rig_theirs[i], 1, piece));
+        *left -= piece;
+        rig_read_all(i);
+    }
+}
+
+static void turn(i64 *now_ns)
+{
+    *now_ns += STEP_NS;
+    vx_rpc_governor_turn(rig_governor, *now_ns);
+}
+
+/* All of its message comes, in turns. */
+static void finish(i32 i, size_t left, i64 *now_ns)
+{
+    for (i32 turns = 0; turns < 300 && row_of(i)->meter.unfinished; turns++) {
+        turn(now_ns);
+        bring(i, &left);
+    }
+    ck_assert_uint_eq(row_of(i)->meter.finished, 1);
+}
+
+/* A connection of the gateway that waits for room. */
+static i32 gateway_begin(size_t *left)
+{
+    const i32 one = begin(GATEWAY);
+    *left = ALL - BEGUN;
+    bring(one, left);
+    ck_assert_int_eq(row_of(one)->waits, VX_RPC_WAIT_BYTES);
+    ck_assert_int_gt(rig_unread(one), 0);
+    return one;
+}
+
+/* The gateway waits for room, within its part of it, while the crowd has more than its own.  Then
+ * its message is whole: there is room. */
+static void gateway_waits(i64 *now_ns)
+{
+    size_t left;
+    crowd_begin();
+    const i32 one = gateway_begin(&left);
+    finish(one, left, now_ns);
+}
+
+START_TEST(an_origin_over_its_part_adds_nothing_where_another_wants_room)
+{
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    gateway_waits(&now_ns);
+    const i32 next = begin(CROWD);
+    ck_assert_int_eq(row_of(next)->waits, VX_RPC_WAIT_BYTES);
+    ck_assert_int_gt(rig_unread(next), 0);
+    /* Not in turns, either. */
+    for (i32 i = 0; i < 50; i++) {
+        turn(&now_ns);
+        rig_read_all(next);
+    }
+    ck_assert_int_gt(rig_unread(next), 0);
+    /* Others may. */
+    ck_assert_int_eq(rig_unread(begin(OTHER)), 0);
+    /* Nobody has wanted any for 5 s. */
+    now_ns += 5 * VX_NS_PER_S;
+    turn(&now_ns);
+    rig_read_all(next);
+    ck_assert_int_eq(rig_unread(next), 0);
+    rig_close();
+}
+END_TEST
+
+/* What has begun goes on in turns, else nothing of it would end. */
+START_TEST(what_has_begun_has_turns)
+{
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    gateway_waits(&now_ns);
+    size_t left = ALL - BEGUN;
+    bring(0, &left);
+    ck_assert_int_eq(row_of(0)->waits, VX_RPC_WAIT_BYTES);
+    finish(0, left, &now_ns);
+    rig_close();
+}
+END_TEST
+
+/* An origin alone has all room, as have many connections of it. */
+START_TEST(an_origin_alone_has_all)
+{
+    rig_open(0);
+    crowd_begin();
+    ck_assert_int_eq(rig_unread(begin(CROWD)), 0);
+    ck_assert_int_eq(rig_unread(begin(CROWD)), 0);
+    rig_close();
+}
+END_TEST
+
+/* Only what an origin within its part wants counts, and for others. */
+START_TEST(an_origin_is_bound_by_another_within_its_part)
+{
+    i64 now_ns = 100 * VX_NS_PER_S;
+    rig_open(0);
+    crowd_begin();
+    const i32 one = begin(GATEWAY), other = begin(OTHER);
+    rig_governor->turn_ns = now_ns;
+    ck_assert(vx_rpc_govern_is_over(row_of(0)) && !vx_rpc_govern_is_over(row_of(one)));
+    vx_rpc_govern_want(row_of(0), now_ns);
+    ck_assert_int_eq(rig_governor->wanted_ns, 0);
+    vx_rpc_govern_want(row_of(one), now_ns);
+    ck_assert(vx_rpc_govern_is_bound(row_of(0)) &&
+              !vx_rpc_govern_is_bound(row_of(other)));
+    for (i32 i = 0; i < MANY; i++) rig_end(i);
+    for (i32 i = 0; i < 6; i++) begin(GATEWAY);
+    ck_assert(vx_rpc_govern_is_over(row_of(one)) && !vx_rpc_govern_is_bound(row_of(one)));
+    vx_rpc_govern_want(row_of(other), now_ns);
+    ck_assert(vx_rpc_govern_is_bound(row_of(one)));
+    for (i32 i = 0; i < 6; i++) begin(OTHER);
+    ck_assert(vx_rpc_govern_is_over(row_of(other)) &&
+              vx_rpc_govern_is_bound(row_of(other)));
+    rig_close();
+}
+END_TEST
+
+/* One with small requests beside a large one of the same origin, which has all room. */
+START_TEST(few_connections_are_never_held_up)
+{
+    rig_open(0);
+    const i32 large = begin(GATEWAY), other = begin(OTHER);
+    ck_assert_int_eq(rig_unread(other), 0);
+    rig_governor->held_of[GATEWAY] +=
+        RIG_RECEIVE_BYTES_MAX; /* which the large one holds */
+    rig_governor->held += RIG_RECEIVE_BYTES_MAX;
+    ck_assert(vx_rpc_govern_is_over(row_of(large)));
+    for (i32 i = 0; i < 3; i++) ck_assert_int_eq(rig_unread(begin(GATEWAY)), 0);
+    ck_assert_int_gt(rig_unread(begin(GATEWAY)), 0);
+    rig_governor->held_of[GATEWAY] -= RIG_RECEIVE_BYTES_MAX;
+    rig_close();
+}
+END_TEST
+
+/* Three of the gateway's wait, and those that have turns do not read.  Of the crowd those go that
+ * bring nothing, until it has its part; one that brings something stays. */
+START_TEST(what_stands_makes_way)
+{
+    i64 now_ns = vx_clock_ns();
+    i32 closed = 0, waiting[3];
+    size_t left;
+    rig_open(0);
+    crowd_begin();
+    for (i32 i = 0; i < 3; i++) waiting[i] = gateway_begin(&left);
+    for (i32 i = 0; i < 130; i++) {
+        if (i == 60) /* not after a second yet */
+            for (i32 k = 0; k < MANY; k++) ck_assert(!rig_is_closed(k));
+        if (!rig_unread(LAST)) ck_assert(raw_rest(rig_theirs[LAST], 1, PIECE));
+        turn(&now_ns);
+        rig_read_all(LAST);
+    }
+    for (i32 i = 0; i < MANY; i++) closed += rig_is_closed(i);
+    ck_assert_int_eq(closed, 4); /* five buffers of 64 KiB are half of the room */
+    ck_assert(!rig_is_closed(LAST));
+    for (i32 i = 0; i < 3; i++) ck_assert(!rig_is_closed(waiting[i]));
+    rig_close();
+}
+END_TEST
+
+/* Turns are given while little of ended connections is not free yet, and not while much is. */
+START_TEST(who_leaves_with_little_stops_no_turn)
+{
+    const bool much = _i;
+    size_t left;
+    rig_open(0);
+    crowd_begin();
+    const i32 one = gateway_begin(&left);
+    for (i32 i = 0; i < (much ? 3 : 1); i++) rig_end(i);
+    /* There is no room all the same. */
+    rig_governor->held += 256 << 10;
+    vx_rpc_governor_turn(rig_governor, rig_governor->going_ns);
+    ck_assert_int_eq(
+        rig_governor->owner == row_of(one) || rig_governor->beyond == row_of(one), !much);
+    rig_close();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rpc_governor_room");
+    TCase *tests = tcase_create("rpc_governor_room");
+    tcase_add_test(tests, an_origin_over_its_part_adds_nothing_where_another_wants_room);
+    tcase_add_test(tests, what_has_begun_has_turns);
+    tcase_add_test(tests, an_origin_alone_has_all);
+    tcase_add_test(tests, an_origin_is_bound_by_another_within_its_part);
+    tcase_add_test(tests, few_connections_are_never_held_up);
+    tcase_add_test(tests, what_stands_makes_way);
+    tcase_add_loop_test(tests, who_leaves_with_little_stops_no_turn, 0, 2);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
