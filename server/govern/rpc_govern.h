@@ -259,7 +259,7 @@ bool vx_rpc_govern_has_part(struct vx_rpc_place place, i32 streams_max);
 bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes);
 void vx_rpc_govern_give(struct vx_rpc_place place, u64 bytes);
 /* Counts so many bytes of an answer in the heap, until its call has ended.  False: the
- * connection, or all together, have as much as they may; nothing is counted.  Answers of
+ * connection, or its origin, has as much as it may; nothing is counted.  Answers of
  * up to VX_RPC_ANSWER_SMALL bytes are always counted: there are at most calls_max. */
 #define VX_RPC_ANSWER_SMALL 4096
 bool vx_rpc_govern_answer_take(struct vx_rpc_place place, u64 bytes);

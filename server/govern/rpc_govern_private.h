@@ -94,6 +94,7 @@ struct vx_rpc_governor {
     i64 held_of[VX_PEER_ORIGINS];    /* the part of `held` of each, without `going` */
     i32 holders_of[VX_PEER_ORIGINS]; /* connections of each that hold some */
     u64 tensors_of[VX_PEER_ORIGINS]; /* bytes of the arena that each origin has */
+    u64 answers_of[VX_PEER_ORIGINS]; /* the part of `answers` of each */
     i32 takers_of[VX_PEER_ORIGINS];  /* its connections that have some */
     i32 calls_of[VX_PEER_ORIGINS];   /* calls in flight of each origin */
     i32 active_of[VX_PEER_ORIGINS];  /* its connections that have some */

@@ -12,7 +12,8 @@
 
 /* Bytes of answers in the heap whose calls have not ended: of all connections, and of
  * one.  The largest answer of a control method (VX_ANSWER_BYTES_MAX) is half of what
- * one may have. */
+ * one may have.  An origin may have as many as it leaves free (dynamic threshold): alone half
+ * of all, and one that comes finds some. */
 #define ANSWERS_MAX        (32u << 20)
 #define ANSWERS_OF_ONE_MAX (8u << 20)
 
@@ -79,6 +80,22 @@ static void tensors_add(struct vx_rpc_govern *govern, i64 more)
     governor->origins_taking += (*of_origin > 0) - (before > 0);
 }
 
+static void answers_add(struct vx_rpc_govern *govern, i64 more)
+{
+    VX_ASSERT(more >= 0 || govern->answers >= (u64)-more);
+    govern->answers += (u64)more;
+    govern->governor->answers += (u64)more;
+    govern->governor->answers_of[govern->origin] += (u64)more;
+}
+
+static bool answers_fit(const struct vx_rpc_govern *govern, u64 bytes)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    const u64 all = governor->answers, of_origin = governor->answers_of[govern->origin];
+    return govern->answers + bytes <= ANSWERS_OF_ONE_MAX &&
+           all + of_origin + 2 * bytes <= ANSWERS_MAX;
+}
+
 void vx_rpc_govern_share_end(struct vx_rpc_govern *govern)
 {
     struct vx_rpc_governor *governor = govern->governor;
@@ -91,7 +108,7 @@ void vx_rpc_govern_share_end(struct vx_rpc_govern *govern)
     governor->awaited_of[govern->origin] -= shares[VX_RPC_SHARE_AWAITED];
     served_add(govern, -shares[VX_RPC_SHARE_SERVED]);
     tensors_add(govern, -(i64)govern->tensors);
-    governor->answers -= govern->answers;
+    answers_add(govern, -(i64)govern->answers);
 }
 
 struct vx_rpc_calls vx_rpc_govern_calls(struct vx_rpc_place place)
@@ -297,12 +314,9 @@ bool vx_rpc_govern_answer_take(struct vx_rpc_place place, u64 bytes)
     bool may = true;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    if (govern && bytes > VX_RPC_ANSWER_SMALL)
-        may = govern->answers + bytes <= ANSWERS_OF_ONE_MAX &&
-              govern->governor->answers + bytes <= ANSWERS_MAX;
+    if (govern && bytes > VX_RPC_ANSWER_SMALL) may = answers_fit(govern, bytes);
     if (govern && may) {
-        govern->answers += bytes;
-        govern->governor->answers += bytes;
+        answers_add(govern, (i64)bytes);
         govern->governor->bytes += bytes;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
@@ -313,11 +327,7 @@ void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    if (govern) {
-        VX_ASSERT(govern->answers >= bytes);
-        govern->answers -= bytes;
-        govern->governor->answers -= bytes;
-    }
+    if (govern) answers_add(govern, -(i64)bytes);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 

@@ -184,6 +184,8 @@ START_TEST(arena_has_a_part_for_each_origin)
     ck_assert(vx_rpc_govern_take(rig_place(one), 100));
     /* Each of two origins has 450, and the second one's connections 225 each. */
     ck_assert(!vx_rpc_govern_take(rig_place(0), 1));
+    i32 more = rig_connect_from(CROWD); /* its own part would be 90 */
+    ck_assert(!vx_rpc_govern_take(rig_place(more), 90));
     ck_assert(vx_rpc_govern_take(rig_place(two), 200));
     ck_assert(!vx_rpc_govern_take(rig_place(two), 26));
     ck_assert(vx_rpc_govern_take(rig_place(two), 25));
@@ -261,26 +263,31 @@ END_TEST
 START_TEST(answers_that_nobody_reads_are_bounded)
 {
     rig_open(1200);
-    for (i32 i = 0; i < 6; i++) rig_connect();
+    for (u16 i = 0; i < 5; i++) rig_connect_from(i < 3 ? 0 : i);
     /* One connection may have 8 MB; the next byte is too many, a small answer is not. */
     ck_assert(vx_rpc_govern_answer_take(rig_place(0), 4 * MB));
     ck_assert(vx_rpc_govern_answer_take(rig_place(0), 4 * MB));
     ck_assert(!vx_rpc_govern_answer_take(rig_place(0), VX_RPC_ANSWER_SMALL + 1));
     ck_assert(vx_rpc_govern_answer_take(rig_place(0), VX_RPC_ANSWER_SMALL));
     vx_rpc_govern_answer_give(rig_place(0), VX_RPC_ANSWER_SMALL);
-    /* All connections together may have 32 MB. */
-    for (i32 i = 1; i < 4; i++)
-        ck_assert(vx_rpc_govern_answer_take(rig_place(i), 8 * MB));
-    ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
-    ck_assert(vx_rpc_govern_answer_take(rig_place(4), 1));
-    vx_rpc_govern_answer_give(rig_place(4), 1);
-    /* The bytes of read answers and of an ended connection are free again. */
-    vx_rpc_govern_answer_give(rig_place(0), 4 * MB);
+    /* Those of one origin together may have half of 32 MB, and another what it leaves free. */
+    ck_assert(vx_rpc_govern_answer_take(rig_place(1), 8 * MB));
+    ck_assert(!vx_rpc_govern_answer_take(rig_place(2), VX_RPC_ANSWER_SMALL + 1));
+    ck_assert(vx_rpc_govern_answer_take(rig_place(2), 1));
+    vx_rpc_govern_answer_give(rig_place(2), 1);
+    ck_assert(vx_rpc_govern_answer_take(rig_place(3), 8 * MB));
+    ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB + 1));
     ck_assert(vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
+    vx_rpc_govern_answer_give(rig_place(4), 4 * MB);
+    /* The bytes of read answers and of an ended connection are free again. */
+    vx_rpc_govern_answer_give(rig_place(3), 8 * MB);
+    vx_rpc_govern_answer_give(rig_place(0), 4 * MB);
+    ck_assert(vx_rpc_govern_answer_take(rig_place(2), 4 * MB));
     vx_rpc_govern_end(vx_rpc_governor_row(rig_governor, 1));
     vx_rpc_govern_answer_give(rig_place(1), 8 * MB); /* its call ends later: no effect */
-    ck_assert(vx_rpc_govern_answer_take(rig_place(5), 8 * MB));
-    ck_assert(!vx_rpc_govern_answer_take(rig_place(4), 4 * MB));
+    ck_assert(vx_rpc_govern_answer_take(rig_place(2), 4 * MB));
+    ck_assert(vx_rpc_govern_answer_take(rig_place(0), 4 * MB));
+    ck_assert(!vx_rpc_govern_answer_take(rig_place(0), VX_RPC_ANSWER_SMALL + 1));
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, 1), rig_place(1), 0);
     rig_close();
 }
