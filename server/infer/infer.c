@@ -336,14 +336,29 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     return infer_spend(infer, call, &cost, why);
 }
 
+/* It waited, and gives its place to a request whose address has fewer.  Its client is told what it
+ * would have been told by a queue that was full when it came. */
+static void infer_make_way(struct vx_infer *infer, struct vx_call *call)
+{
+    struct vx_why why = {""};
+    char hint[HINT_BYTES];
+    vx_why_set(&why, "Exceeds maximum queue size: %d requests are already waiting; %s",
+               vx_sched_queued(infer->sched), infer_hint(infer, call, hint));
+    vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_UNAVAILABLE), &why);
+}
+
 static vx_status infer_submit(struct vx_infer *infer, struct vx_call *call,
                               struct vx_why *why)
 {
     /* Arrivals of one iteration are dispatched together, at its end.  A queue that looks
      * full only because of that is emptied first. */
-    if (vx_sched_queued(infer->sched) >= infer->config->queue_max)
+    if (vx_sched_queued(infer->sched) >= infer->config->queue_max ||
+        vx_sched_model_is_full(infer->sched, &call->job))
         vx_infer_dispatch(infer);
-    return vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), why);
+    struct vx_job *left;
+    vx_status st = vx_sched_submit(infer->sched, &call->job, vx_clock_ns(), &left, why);
+    if (left) infer_make_way(infer, vx_call_of_job(left));
+    return st;
 }
 
 /* The scheduler has refused the job: its queue is full, or the job would come too

@@ -5,7 +5,7 @@
  * workers that come and go, and carries out what vx_sched_pick decides.  A simulator
  * drives the scheduler in the same way.
  *
- *   VX_TRY(vx_sched_submit(sched, &call->job, now, &why));
+ *   VX_TRY(vx_sched_submit(sched, &call->job, now, &left, &why));
  *   while (vx_sched_pick(sched, now, &plan)) send_run(&plan);
  *   vx_sched_finish(sched, &end, &plan);
  *
@@ -39,6 +39,7 @@
  *   NEW      -> QUEUED    vx_sched_submit
  *   QUEUED   -> RUNNING   vx_sched_pick
  *   QUEUED   -> NEW       vx_sched_cancel, vx_sched_expire          (caller answers it)
+ *   QUEUED   -> NEW       vx_sched_submit of another job: `left`    (caller answers it)
  *   RUNNING  -> NEW       vx_sched_finish                           (caller answers it)
  *   RUNNING  -> QUEUED    vx_sched_worker_down, first death         (runs again, first)
  *   RUNNING  -> QUEUED    vx_sched_worker_down, never delivered     (not a death)
@@ -100,10 +101,11 @@ struct vx_job {
     bool by_timeout; /* out: expires_ns is from `timeout` or the policy, not from gRPC */
     u64 level;       /* out: its priority level under the model's policy */
     u64 turn;        /* out: its place among the jobs of all clients; sched_turn.c */
-    u64 sequence;    /* out: order of arrival */
-    i32 client_row;  /* the scheduler's, while it waits: its client's entry */
-    i32 deaths;      /* out: worker deaths it was part of */
-    i32 heap_index;  /* the scheduler's, while it waits: its place in the expiry heap */
+    u64 took; /* the scheduler's: what the job whose place it took would have cost; 0 = none */
+    u64 sequence;   /* out: order of arrival */
+    i32 client_row; /* the scheduler's, while it waits: its client's entry */
+    i32 deaths;     /* out: worker deaths it was part of */
+    i32 heap_index; /* the scheduler's, while it waits: its place in the expiry heap */
 };
 
 struct vx_batch_plan {
@@ -162,10 +164,15 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
                           void (*on_poison)(void *context, struct vx_job *job),
                           void *context);
 
+/* *left: the waiting job whose place this one took, state NEW; NULL = none, as whenever submit
+ * fails.  Without `left` no job leaves for it, and a full queue refuses it. */
 VX_MUST_USE vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job,
-                                      i64 now_ns, struct vx_why *why);
-/* Whether submit would refuse such a job because its queue is full. */
+                                      i64 now_ns, struct vx_job **left,
+                                      struct vx_why *why);
+/* Whether submit would refuse such a job because its queue is full, and nobody leaves for it. */
 bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job);
+/* Whether as many jobs of its model and level wait as may. */
+bool vx_sched_model_is_full(const struct vx_sched *sched, const struct vx_job *job);
 /* True: it was waiting and has left the queue, state NEW.  False: it is running; its
  * answer is still to come. */
 bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job);

@@ -18,11 +18,11 @@ const struct vx_queue_policy *vx_sched_policy(const struct sched_instance *insta
     return &batching->policies[own ? level : 0];
 }
 
-/* The level of a job.  As with Triton, a number beyond the model's priority_levels means
- * the default level, because clients expect an answer and not a refusal.  A model without
+/* As with Triton, a number beyond the model's priority_levels means the default level,
+ * because clients expect an answer and not a refusal.  A model without
  * priority_levels has one level, so that a request cannot pass others by a number to
  * which the model's owner gave no meaning. */
-static u64 job_level(const struct vx_batching *batching, u64 priority)
+u64 vx_sched_level(const struct vx_batching *batching, u64 priority)
 {
     u64 levels = batching->priority_levels > 0 ? (u64)batching->priority_levels : 0;
     if (priority && priority <= levels) return priority;
@@ -210,7 +210,7 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
     VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
     const struct sched_instance *instance = &sched->instances[job->instance];
     struct vx_job last = *job; /* as if it were submitted now */
-    last.level = job_level(&instance->batching, job->priority);
+    last.level = vx_sched_level(&instance->batching, job->priority);
     last.set_voxels = vx_sched_set_voxels(sched, job);
     last.turn = vx_sched_turn(sched, &last);
     last.sequence = sched->sequence + 1;
@@ -264,8 +264,19 @@ static vx_status job_check_times(const struct vx_sched *sched, const struct vx_j
     return VX_OK;
 }
 
+bool vx_sched_model_is_full(const struct vx_sched *sched, const struct vx_job *job)
+{
+    VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
+    const struct sched_instance *instance = &sched->instances[job->instance];
+    const u64 level = vx_sched_level(&instance->batching, job->priority);
+    i64 most = vx_sched_policy(instance, level)->max_queue_size;
+    i32 waiting = vx_sched_level_jobs(instance, level);
+    return most > 0 && waiting >= vx_sched_turn_room(sched, job, most);
+}
+
+/* Whether a place is free. */
 static vx_status check_room(const struct vx_sched *sched, const struct vx_job *job,
-                            u64 level, struct vx_why *why)
+                            struct vx_why *why)
 {
     const struct sched_instance *instance = &sched->instances[job->instance];
     i32 own = vx_sched_client_jobs(sched, job->client);
@@ -278,22 +289,19 @@ static vx_status check_room(const struct vx_sched *sched, const struct vx_job *j
                   "Exceeds maximum queue size: %d requests are already waiting, %d of "
                   "them from this client and %d from its address",
                   sched->queued, own, sched->origins[job->origin].jobs);
-    i64 most = vx_sched_policy(instance, level)->max_queue_size;
-    i32 waiting = vx_sched_level_jobs(instance, level);
-    VX_ENSURE_WHY(most <= 0 || waiting < vx_sched_turn_room(sched, job, most), why,
-                  UNAVAILABLE, "Exceeds maximum queue size",
+    VX_ENSURE_WHY(!vx_sched_model_is_full(sched, job), why, UNAVAILABLE,
+                  "Exceeds maximum queue size",
                   "Exceeds maximum queue size: %d requests of this model and priority "
                   "are already waiting",
-                  waiting);
+                  vx_sched_level_jobs(
+                      instance, vx_sched_level(&instance->batching, job->priority)));
     return VX_OK;
 }
 
 bool vx_sched_is_full(const struct vx_sched *sched, const struct vx_job *job)
 {
     VX_ASSERT(job->instance >= 0 && job->instance < VX_INSTANCES_MAX);
-    const struct vx_batching *batching = &sched->instances[job->instance].batching;
-    u64 level = job_level(batching, job->priority);
-    return check_room(sched, job, level, NULL).fault != NULL;
+    return check_room(sched, job, NULL).fault && !vx_sched_room_find(sched, job);
 }
 
 i64 vx_sched_set_voxels(const struct vx_sched *sched, const struct vx_job *job)
@@ -306,25 +314,44 @@ i64 vx_sched_set_voxels(const struct vx_sched *sched, const struct vx_job *job)
     return expected > (f64)job->voxels ? (i64)expected : job->voxels;
 }
 
+/* Says whose place the job takes if none is free, and refuses it if there is no such place.  The
+ * place stays as it is: something else may still refuse the job. */
+static vx_status find_place(const struct vx_sched *sched, const struct vx_job *job,
+                            struct vx_job **last, struct vx_why *why)
+{
+    if (last && check_room(sched, job, NULL).fault)
+        *last = vx_sched_room_find(sched, job);
+    return last && *last ? VX_OK : check_room(sched, job, why);
+}
+
 vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns,
-                          struct vx_why *why)
+                          struct vx_job **left, struct vx_why *why)
 {
     VX_ASSERT(job->state == VX_JOB_NEW && job->voxels >= 0);
     VX_ASSERT(!(job->only >> VX_WORKERS_MAX));
     struct sched_instance *instance = vx_sched_instance(sched, job->instance);
+    struct vx_job *last = NULL;
+    if (left) *left = NULL;
     VX_ENSURE(job->deadline_ns > now_ns, DEADLINE_EXCEEDED,
               "the deadline had passed before the request was queued");
-    job->level = job_level(&instance->batching, job->priority);
+    job->level = vx_sched_level(&instance->batching, job->priority);
     VX_ENSURE(!job->must_hold || job->holders, FAILED_PRECONDITION,
               "no device holds the geometry that the request names");
-    VX_TRY(check_room(sched, job, job->level, why));
+    VX_TRY(find_place(sched, job, left ? &last : NULL, why));
     job->queued_ns = now_ns;
+    job->started_ns = 0;
     job->set_voxels = vx_sched_set_voxels(sched, job);
     job->turn = vx_sched_turn(sched, job);
     job->sequence = ++sched->sequence;
     job->deaths = 0;
+    job->took = last ? vx_sched_turn_cost(last) : 0;
     job_set_expiry(job, vx_sched_policy(instance, job->level));
     VX_TRY(job_check_times(sched, job, now_ns, why));
+    /* Nothing refuses it any more: nobody has lost a place for a job that does not get it. */
+    if (last) {
+        vx_sched_cancel(sched, last);
+        *left = last;
+    }
     vx_sched_turn_take(sched, job);
     vx_sched_insert(sched, job);
     instance->jobs++;

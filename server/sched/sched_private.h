@@ -2,6 +2,7 @@
  *
  *   sched.c          the object: instances, workers, ends of batches, counts
  *   sched_queue.c    which jobs wait, in which order, until when
+ *   sched_room.c     whose job leaves a full queue for another
  *   sched_turn.c     which client is next: what each client had of the devices
  *   sched_admit.c    whether a job may wait: levels, policies, expected waits
  *   sched_pick.c     which batch starts now: the search along the queue
@@ -83,8 +84,10 @@ struct sched_client {
     u16 origin;  /* under which it counts while some wait */
 };
 struct sched_origin {
-    i32 jobs;    /* that wait */
-    i32 clients; /* that have some */
+    i32 jobs;      /* that wait */
+    i32 clients;   /* that have some */
+    i32 gone;      /* jobs that took another's place and left without having run */
+    u64 gone_turn; /* until then they count as if they waited */
 };
 
 struct vx_sched {
@@ -140,6 +143,17 @@ const struct vx_queue_policy *vx_sched_policy(const struct sched_instance *insta
                                               u64 level);
 i32 vx_sched_line_index(u64 level);
 
+/* ------- sched_admit.c ------- */
+
+/* The level of a job with that priority. */
+u64 vx_sched_level(const struct vx_batching *batching, u64 priority);
+
+/* ------- sched_room.c ------- */
+
+/* The waiting job that is to leave so that this one, for which no place is free, can have its
+ * place; NULL = none. */
+struct vx_job *vx_sched_room_find(const struct vx_sched *sched, const struct vx_job *job);
+
 /* ------- sched_turn.c ------- */
 
 /* How many jobs of the client wait. */
@@ -148,6 +162,12 @@ i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client);
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job);
 /* Gives the job that turn. */
 void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job);
+/* What it costs its client. */
+u64 vx_sched_turn_cost(const struct vx_job *job);
+/* The places that an origin counts as having: of its waiting jobs, and of those that have gone. */
+i32 vx_sched_turn_places(const struct vx_sched *sched, u16 origin);
+/* A job that took another's place leaves without having run. */
+void vx_sched_turn_gone(struct vx_sched *sched, const struct vx_job *job);
 /* A batch begins; its jobs still count as waiting. */
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan);
 /* `more` is 1 or -1: one more job of the client waits, or one less. */

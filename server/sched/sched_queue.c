@@ -189,6 +189,7 @@ bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job)
     if (job->state != VX_JOB_QUEUED) return false;
     vx_sched_remove(sched, job);
     vx_sched_job_leaves(sched, job);
+    if (job->took) vx_sched_turn_gone(sched, job);
     return true;
 }
 

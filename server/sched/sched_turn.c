@@ -33,7 +33,7 @@
  * origins had two, and a client with three requests was refused. */
 #define QUEUE_LEAST_PART 64
 
-static u64 cost_of(const struct vx_job *job)
+u64 vx_sched_turn_cost(const struct vx_job *job)
 {
     return (u64)job->set_voxels + JOB_VOXELS;
 }
@@ -107,7 +107,7 @@ u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job)
     bool is_own = client->waiting || client->client == job->client;
     const u64 sharers = sharers_of(sched, client, job);
     const u64 own = is_own ? client_turn(sched, client, sharers) : 0;
-    return later(own, turn_now(sched)) + cost_of(job) * sharers;
+    return later(own, turn_now(sched)) + vx_sched_turn_cost(job) * sharers;
 }
 
 void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
@@ -123,7 +123,7 @@ void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan)
 {
     u64 cost = 0;
-    for (i32 j = 0; j < plan->jobs_count; j++) cost += cost_of(plan->jobs[j]);
+    for (i32 j = 0; j < plan->jobs_count; j++) cost += vx_sched_turn_cost(plan->jobs[j]);
     sched->turn += cost / (u64)sched->origins_waiting;
 }
 
@@ -152,6 +152,27 @@ i64 vx_sched_turn_room(const struct vx_sched *sched, const struct vx_job *job, i
     i64 reserved = most / QUEUE_RESERVED_PART;
     if (reserved > VX_SCHED_QUEUE_RESERVED) reserved = VX_SCHED_QUEUE_RESERVED;
     return most + (own < reserved ? reserved - own : 0);
+}
+
+i32 vx_sched_turn_places(const struct vx_sched *sched, u16 origin)
+{
+    const struct sched_origin *one = &sched->origins[origin];
+    return one->jobs + (turn_now(sched) < one->gone_turn ? one->gone : 0);
+}
+
+/* Its place counts for as long as it, or the job that it pushed out if that is longer, would have
+ * used its origin's share of the devices: who submits and cancels pushes out no more than who
+ * waits. */
+void vx_sched_turn_gone(struct vx_sched *sched, const struct vx_job *job)
+{
+    struct sched_origin *origin = &sched->origins[job->origin];
+    const u64 now = turn_now(sched);
+    if (now >= origin->gone_turn) {
+        origin->gone = 0;
+        origin->gone_turn = now;
+    }
+    origin->gone++;
+    origin->gone_turn += later(vx_sched_turn_cost(job), job->took);
 }
 
 /* An equal part of `all` places, where so many share them. */

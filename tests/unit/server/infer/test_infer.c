@@ -393,7 +393,7 @@ START_TEST(who_waited_too_long_is_told_which_time_is_over)
         i64 then_ns = call->job.queued_ns - VX_NS_PER_S;
         ck_assert(vx_sched_cancel(infer->sched, &call->job));
         call->job.deadline_ns = then_ns + 1;
-        ck_assert(!vx_sched_submit(infer->sched, &call->job, then_ns, NULL).fault);
+        ck_assert(!vx_sched_submit(infer->sched, &call->job, then_ns, NULL, NULL).fault);
     }
     while (!rig.answers_count) vx_infer_dispatch(infer);
     const struct rig_answer *answer =

@@ -82,7 +82,7 @@ START_TEST(a_version_that_is_gone_is_unloaded_after_its_last_job)
     rig_list(1, 10);
     i32 instance = rig_answer(0, VX_CODE_OK);
     struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     rig_list(0, 0);
     vx_models_step(rig_models);
     ck_assert_int_eq(rig_picked("m", 0), -1);
@@ -124,8 +124,8 @@ START_TEST(a_worker_that_will_not_have_it_is_not_waited_for)
     struct vx_job bound = {.instance = instance, .deadline_ns = VX_NEVER, .only = 2},
                   other = {.instance = instance, .deadline_ns = VX_NEVER, .only = 3};
     struct vx_why why = {""};
-    ck_assert(!vx_sched_submit(rig_sched, &bound, 0, &why).fault);
-    ck_assert(!vx_sched_submit(rig_sched, &other, 0, &why).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &bound, 0, NULL, &why).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &other, 0, NULL, &why).fault);
     rig_answer(1, VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_uint_eq(vx_models_workers(rig_models, instance), 1);
     ck_assert_int_eq(rig_lost, 1);
@@ -152,7 +152,7 @@ START_TEST(a_worker_that_cannot_open_its_device_is_not_waited_for)
     i32 instance = rig_answer(0, VX_CODE_OK);
     struct vx_job bound = {.instance = instance, .deadline_ns = VX_NEVER, .only = 2};
     struct vx_why why = {""};
-    ck_assert(!vx_sched_submit(rig_sched, &bound, 0, &why).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &bound, 0, NULL, &why).fault);
     for (i32 failures = 1; failures <= 3; failures++) {
         rig_infos[1].open_failures = failures;
         vx_models_on_worker_down(rig_models, 1);
@@ -293,7 +293,7 @@ START_TEST(a_job_of_a_row_on_its_way_out_is_answered_when_it_cannot_be_loaded_ag
     rig_list(1, 10);
     i32 instance = rig_answer(0, VX_CODE_OK);
     struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     rig_list(0, 0);
     rig_worker_down(0);
     vx_models_step(rig_models);
@@ -312,7 +312,7 @@ START_TEST(files_that_changed_under_a_restart_do_not_take_the_old_models_request
     i32 instance = rig_answer(0, VX_CODE_OK);
     struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
     rig_worker_down(0);
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     rig_channels = 5; /* the new model was written, no SIGHUP sent */
     rig_worker_up(0);
     rig_answer(0, VX_CODE_OK);

@@ -192,7 +192,7 @@ START_TEST(a_model_that_cannot_come_back_refuses_and_comes_back)
     rig_list(1, 10);
     i32 instance = rig_answer(0, VX_CODE_OK);
     struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     rig_worker_down(0);
     for (int death = 1; death <= 3; death++) {
         ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
@@ -225,7 +225,7 @@ START_TEST(a_load_that_kills_workers_stops_no_other_model_and_loses_no_job)
     ck_assert_int_ne(instance, good);
     for (int death = 0; death < 6; death++) {
         struct vx_job job = {.instance = good, .deadline_ns = INT64_MAX};
-        ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+        ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
         struct vx_batch_plan plan;
         ck_assert(vx_sched_pick(rig_sched, 0, &plan));
         rig_worker_down(0);
@@ -298,7 +298,7 @@ START_TEST(a_request_that_saw_a_death_does_not_wait_for_a_warm_up)
     i32 good = rig_answer(0, VX_CODE_OK), slow = rig_answer(0, VX_CODE_OK);
     struct vx_job job = {.instance = good, .deadline_ns = INT64_MAX};
     struct vx_batch_plan plan;
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     ck_assert(vx_sched_pick(rig_sched, 0, &plan));
     rig_worker_down(0);
     rig_worker_up(0);
@@ -311,7 +311,7 @@ START_TEST(a_request_that_saw_a_death_does_not_wait_for_a_warm_up)
     ck_assert_int_eq(rig_lost, 1);
 
     job = (struct vx_job){.instance = good, .deadline_ns = INT64_MAX};
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     rig_worker_up(0);
     ck_assert_int_eq(rig_answer(0, VX_CODE_OK), good);
     ck_assert(vx_sched_pick(rig_sched, 0, &plan));

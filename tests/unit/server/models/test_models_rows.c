@@ -142,7 +142,7 @@ START_TEST(who_has_loaded_takes_what_must_be_alone)
     serve();
     struct vx_job job = {.voxels = 10, .deadline_ns = VX_NEVER};
     struct vx_batch_plan plan;
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     ck_assert(vx_sched_pick(rig_sched, 0, &plan));
     i32 first = plan.worker;
     rig_worker_down(first);

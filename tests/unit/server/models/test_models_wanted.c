@@ -372,7 +372,7 @@ START_TEST(an_unload_ends_when_the_last_request_has)
     list_all(false);
     i32 instance = rig_answer(0, VX_CODE_OK);
     struct vx_job job = {.instance = instance, .deadline_ns = INT64_MAX};
-    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL).fault);
+    ck_assert(!vx_sched_submit(rig_sched, &job, 0, NULL, NULL).fault);
     ck_assert(!vx_models_ask_unload(rig_models, "a", &me, NULL).fault);
     ck_assert_int_eq(rig_picked("a", 0), -1);
     vx_models_step(rig_models);

@@ -61,7 +61,7 @@ struct vx_job rig_job(i64 voxels)
 void rig_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns)
 {
     struct vx_why why = {""};
-    vx_status st = vx_sched_submit(sched, job, now_ns, &why);
+    vx_status st = vx_sched_submit(sched, job, now_ns, NULL, &why);
     ck_assert_msg(!st.fault, "%s", vx_status_text(st, &why));
 }
 

@@ -16,6 +16,7 @@
 #define WORKERS    4
 #define INSTANCES  3
 #define GEOMETRIES 40
+#define ORIGINS    20
 #define QUEUE_MAX  96
 /* Batches that may begin, while a job waits by choice, with later jobs of its instance: as
  * many as the other devices run while the chosen one takes thirty times what it should. */
@@ -60,5 +61,11 @@ static const struct vx_batching batchings[INSTANCES] = {
      .requests_max = 1,
      .policies = {{.allow_timeout_override = true}}},
 };
+
+/* Voxels of all sets for each of a request: some models have several sets. */
+static inline i64 sets_of(i32 instance)
+{
+    return 1 + instance % 3;
+}
 
 #endif

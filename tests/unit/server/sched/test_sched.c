@@ -149,7 +149,7 @@ START_TEST(a_full_queue_says_so)
     struct vx_why why = {""};
     for (int i = 0; i <= RIG_QUEUE_MAX; i++) {
         jobs[i] = job_make(0, VX_NEVER);
-        vx_status st = vx_sched_submit(sched, &jobs[i], 0, &why);
+        vx_status st = vx_sched_submit(sched, &jobs[i], 0, NULL, &why);
         ck_assert_int_eq(vx_status_code(st),
                          i < RIG_QUEUE_MAX ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
     }
@@ -185,7 +185,7 @@ START_TEST(a_priority_is_a_level)
     struct vx_sched *sched = rig_open(&batching, 0);
     struct vx_job job = job_make(level_rows[_i].priority, VX_NEVER);
     struct vx_why why = {""};
-    ck_assert(!vx_sched_submit(sched, &job, 0, &why).fault);
+    ck_assert(!vx_sched_submit(sched, &job, 0, NULL, &why).fault);
     ck_assert_uint_eq(job.level, level_rows[_i].level);
     rig_close(&sched);
 }
@@ -199,7 +199,7 @@ START_TEST(a_level_has_a_queue_size_of_its_own)
     struct vx_why why = {""};
     rig_submit(sched, &jobs[0], 0);
     rig_submit(sched, &jobs[1], 0);
-    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &jobs[2], 0, &why)),
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &jobs[2], 0, NULL, &why)),
                      VX_CODE_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(why.text, "Exceeds maximum queue size"));
     rig_submit(sched, &jobs[3], 0); /* another level */
@@ -212,7 +212,7 @@ START_TEST(a_level_has_a_queue_size_of_its_own)
     sched = rig_open(&batching, 0);
     for (u64 i = 0; i < 3; i++) {
         jobs[i] = job_make(i, VX_NEVER);
-        ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &jobs[i], 0, &why)),
+        ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &jobs[i], 0, NULL, &why)),
                          i < 2 ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
     }
     rig_close(&sched);
@@ -321,7 +321,7 @@ START_TEST(deadlines_end_waiting_jobs_only)
     struct vx_sched *sched = rig_open(&one_by_one, 1);
     struct vx_job late = job_make(0, 5), running = job_make(0, 50),
                   waiting = job_make(0, 60);
-    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &late, 5, NULL)),
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &late, 5, NULL, NULL)),
                      VX_CODE_DEADLINE_EXCEEDED);
     rig_submit(sched, &running, 6);
     struct vx_batch_plan plan;
@@ -391,7 +391,7 @@ START_TEST(jobs_without_a_holder_are_handed_out)
     held.must_hold = nobody.must_hold = true;
     held.holders = 1u << 1;
     may.holders = 1u << 1;
-    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &nobody, 0, NULL)),
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &nobody, 0, NULL, NULL)),
                      VX_CODE_FAILED_PRECONDITION);
     vx_sched_instance_ready(sched, 0, 0, false);
     vx_sched_instance_ready(sched, 0, 1, false);

@@ -339,7 +339,7 @@ START_TEST(what_cannot_be_in_time_is_refused_at_once)
     ck_assert(llabs(vx_sched_expected_wait_ns(sched, &job, 0) - expected_ns) < MS / 2);
     job.deadline_ns = admit_rows[_i].deadline_ns;
     job.timeout_ns = admit_rows[_i].timeout_ns;
-    vx_status st = vx_sched_submit(sched, &job, 0, &why);
+    vx_status st = vx_sched_submit(sched, &job, 0, NULL, &why);
     ck_assert_msg(vx_status_code(st) == admit_rows[_i].code, "row %d: %s", _i,
                   vx_status_text(st, &why));
     if (st.fault) ck_assert_ptr_nonnull(strstr(why.text, "the expected wait is "));
@@ -365,7 +365,7 @@ START_TEST(an_idle_device_tries_a_size_that_it_has_not_seen_for_a_second)
     ck_assert(vx_sched_finish(sched, &end, &ended));
     struct vx_job job = rig_job(200);
     job.deadline_ns = 999 * MS + 5 * MS;
-    ck_assert(vx_sched_submit(sched, &job, 999 * MS, &why).fault != NULL);
+    ck_assert(vx_sched_submit(sched, &job, 999 * MS, NULL, &why).fault != NULL);
     job.deadline_ns = 1000 * MS + 5 * MS;
     rig_submit(sched, &job, 1000 * MS);
     rig_close(&sched);

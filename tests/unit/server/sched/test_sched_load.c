@@ -78,7 +78,7 @@ static void client_ask(i32 c)
                            .deadline_ns = VX_NEVER};
     for (i32 w = 0; w < load.scene->workers && load.scene->tell_holders; w++)
         if (device_has(w, load.geometry[c])) job->holders |= 1u << w;
-    ck_assert(!vx_sched_submit(load.sched, job, load.now, NULL).fault);
+    ck_assert(!vx_sched_submit(load.sched, job, load.now, NULL, NULL).fault);
 }
 
 static void device_start(const struct vx_batch_plan *plan)

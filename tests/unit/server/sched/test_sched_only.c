@@ -208,7 +208,7 @@ static enum vx_code submit_within(struct vx_sched *sched, struct vx_job *job, i6
 {
     *job = rig_job(100);
     job->deadline_ns = now_ns + 1000 * MS;
-    return vx_status_code(vx_sched_submit(sched, job, now_ns, NULL));
+    return vx_status_code(vx_sched_submit(sched, job, now_ns, NULL, NULL));
 }
 
 static void run(struct vx_sched *sched, i64 now_ns)
@@ -258,7 +258,7 @@ START_TEST(a_full_queue_is_known_as_such)
     }
     struct vx_why why = {""};
     ck_assert(vx_sched_is_full(sched, &more));
-    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &more, 0, &why)),
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &more, 0, NULL, &why)),
                      VX_CODE_UNAVAILABLE);
     ck_assert(vx_sched_cancel(sched, &jobs[3]));
     ck_assert(!vx_sched_is_full(sched, &more));

@@ -191,14 +191,14 @@ START_TEST(a_models_limit_has_places_for_others)
         rig_submit(sched, &many[i], 0);
     }
     many[64] = job_from(7, 2000, 10);
-    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &many[64], 0, NULL)),
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &many[64], 0, NULL, NULL)),
                      VX_CODE_UNAVAILABLE);
     for (u64 i = 0; i < 8; i++) {
         others[i] = job_from((u16)(8 + i), 3000 + i, 10);
         rig_submit(sched, &others[i], 0);
     }
     struct vx_job last = job_from(20, 4000, 10);
-    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &last, 0, NULL)),
+    ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &last, 0, NULL, NULL)),
                      VX_CODE_UNAVAILABLE);
     rig_close(&sched);
 }
@@ -216,7 +216,7 @@ START_TEST(an_origin_has_a_few_places_among_many)
     for (size_t i = 0; i < VX_COUNT(few); i++) {
         few[i] = job_from(7, 1, 10);
         const bool may = i + 1 < VX_COUNT(few);
-        ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &few[i], 0, NULL)),
+        ck_assert_int_eq(vx_status_code(vx_sched_submit(sched, &few[i], 0, NULL, NULL)),
                          may ? VX_CODE_OK : VX_CODE_UNAVAILABLE);
     }
     rig_close(&sched);

@@ -85,10 +85,12 @@ static void on_poison(void *context, struct vx_job *job)
 
 /* ------- what happens ------- */
 
-/* Voxels of all sets for each of a request: some models have several sets. */
-static i64 sets_of(i32 instance)
+static i32 sim_waiting_of(const struct sim *sim, u16 origin)
 {
-    return 1 + instance % 3;
+    i32 count = 0;
+    for (i32 s = 0; s < SLOTS; s++)
+        count += sim->slots[s].is == WAITS && sim->slots[s].job.origin == origin;
+    return count;
 }
 
 static void sim_submit(struct sim *sim)
@@ -100,6 +102,7 @@ static void sim_submit(struct sim *sim)
     i32 geometry = (i32)sim_random(sim, GEOMETRIES);
     i64 voxels = (i64)sim_random(sim, sim_random(sim, 4) ? 1500 : 12000);
     i32 instance = (i32)sim_random(sim, INSTANCES);
+    u16 origin = (u16)(sim_random(sim, 3) ? 0 : sim_random(sim, ORIGINS));
     i64 known = (i64)sim_random(sim, 2), more = sets_of(instance);
     *slot = (struct slot){.geometry = geometry,
                           .job = {.instance = instance,
@@ -107,6 +110,8 @@ static void sim_submit(struct sim *sim)
                                   .pairs = known ? voxels * 9 * more : 0,
                                   .set_voxels = known ? voxels * more : 0,
                                   .priority = sim_random(sim, 5),
+                                  .client = 1 + origin,
+                                  .origin = origin,
                                   .deadline_ns = VX_NEVER,
                                   .holders = sim->plain ? 0 : sim->holders[geometry]}};
     struct vx_job *job = &slot->job;
@@ -124,9 +129,10 @@ static void sim_submit(struct sim *sim)
     job->must_hold = job->must_hold && job->holders;
     sim->submitted++;
     struct vx_why why = {""};
-    vx_status st = vx_sched_submit(sim->sched, job, sim->now, &why);
+    struct vx_job *left;
+    vx_status st = vx_sched_submit(sim->sched, job, sim->now, &left, &why);
     if (st.fault) {
-        HOLDS(job->state == VX_JOB_NEW);
+        HOLDS(job->state == VX_JOB_NEW && !left);
         sim->refused++;
         sim_note(sim, 3, (u64)vx_status_code(st));
         return;
@@ -136,6 +142,10 @@ static void sim_submit(struct sim *sim)
     HOLDS(job->set_voxels >= voxels);
     sim->waiting_voxels += job->set_voxels;
     sim->of_instance[job->instance]++;
+    if (!left) return;
+    HOLDS(left->level >= job->level && left->origin != job->origin && !left->deaths);
+    HOLDS(sim_waiting_of(sim, left->origin) > sim_waiting_of(sim, job->origin));
+    on_waiting(sim, left);
 }
 
 /* From the queue to a device, or back. */
@@ -276,7 +286,8 @@ static void sim_finish(struct sim *sim, i32 w)
 
 static bool comes_before(const struct vx_job *a, const struct vx_job *b)
 {
-    return a->level != b->level ? a->level < b->level : a->sequence < b->sequence;
+    if (a->level != b->level) return a->level < b->level;
+    return a->turn != b->turn ? a->turn < b->turn : a->sequence < b->sequence;
 }
 
 static bool can_run(const struct vx_job *job, i32 worker)
