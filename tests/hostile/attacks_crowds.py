@@ -132,10 +132,10 @@ def some_at_once(model, most=8, count=40):
 
 def rounds_beside(crowd, body, most, times, count=16):
     """An honest gateway, which comes when the crowd has been there for a while: so many requests at
-    once on one connection, and the next round when all are answered.  It wants no call refused, and `count` rounds beside the crowd in less than so
-    many times what as many take afterwards, when the crowd is gone.  Both are of one machine and
-    one minute, and the slowest rounds alone count: neither the machine's speed matters nor what
-    else runs now and then."""
+    once on one connection, and the next round when all are answered.  It wants no call refused, and
+    `count` rounds beside the crowd in less than so many times what as many take afterwards, when
+    the crowd is gone.  Both are of one machine and one minute, and the slowest rounds alone count:
+    neither the machine's speed matters nor what else runs now and then."""
     def leave():
         for one in crowd:
             if one.socket:
@@ -175,12 +175,12 @@ def rounds_beside(crowd, body, most, times, count=16):
     return script
 
 
-@attack("800 connections of one address with a call each, of whose message a byte has come, "
+@attack("900 connections of one address with a call each, of whose message a byte has come, "
         "beside a gateway with 48 requests of 192 KB at once", seconds=5, more=40)
 def room_one_byte(swarm, target):
-    swarm.add(800, target.grpc, calls_of(*h2.kept_block(h2.INFER), b"\0"), sources=1)
+    swarm.add(900, target.grpc, calls_of(*h2.kept_block(h2.INFER), b"\0"), sources=1)
     body = h2.message(h2.infer_request(target.model, 6000))
-    swarm.add_honest(1, target.grpc, rounds_beside(swarm.peers[-800:], body, 48, times=6))
+    swarm.add_honest(1, target.grpc, rounds_beside(swarm.peers[-900:], body, 48, times=5))
 
 
 @attack("1,000 connections of one address with an inference of a voxel each, beside a client that "

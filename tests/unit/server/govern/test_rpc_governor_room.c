@@ -193,7 +193,8 @@ START_TEST(what_stands_makes_way)
     rig_open(0);
     crowd_begin();
     for (i32 i = 0; i < 3; i++) waiting[i] = gateway_begin(&left);
-    i64 now_ns = vx_clock_ns(); /* what has begun before is not younger, however slow this is */
+    i64 now_ns =
+        vx_clock_ns(); /* what has begun before is not younger, however slow this is */
     for (i32 i = 0; i < 130; i++) {
         if (i == 60) /* not after a second yet */
             for (i32 k = 0; k < MANY; k++) ck_assert(!rig_is_closed(k));
