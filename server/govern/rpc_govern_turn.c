@@ -18,8 +18,8 @@
 /* What lies beyond the room and brings nothing for so long makes way for another. */
 #define BEYOND_DRY_NS (20 * VX_NS_PER_MS)
 /* gRPC has freed what an ended connection held after so long.  Until then nobody else gets a
- * turn if it is much: with the 500 ms of a check, of eight clients with 9 MB each of which some vanished in
- * the middle, the others waited for up to 500 ms. */
+ * turn if it is much: with the 500 ms of a check, of eight clients with 9 MB each of which some
+ * vanished in the middle, the others waited for up to 500 ms. */
 #define GOING_NS   (50 * VX_NS_PER_MS)
 #define GOING_PART 8
 /* While others wait for its room, a connection brings so many bytes from check to check,
@@ -191,6 +191,15 @@ static bool much_goes(const struct vx_rpc_governor *governor)
     return governor->going > governor->receive_bytes_max / GOING_PART;
 }
 
+/* Whether it has something to read, for which its origin has a part; one of each will do.  Last what
+ * asks the system: of a crowd that is over its part nobody is asked. */
+static bool wants(const struct vx_rpc_govern *govern, i64 now_ns)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    bool said = governor->wanted_ns == now_ns && governor->wanted_by == govern->origin;
+    return !said && !vx_rpc_govern_is_over(govern) && vx_rpc_govern_has_spoken(govern);
+}
+
 static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
 {
     owner_check(governor, now_ns);
@@ -209,7 +218,7 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
         }
         one->waits = waits;
         if (waits != VX_RPC_WAIT_BYTES) next_ns = now_ns + WAIT_NS;
-        if (waits == VX_RPC_WAIT_BYTES && vx_rpc_govern_has_spoken(one))
+        if (waits == VX_RPC_WAIT_BYTES && wants(one, now_ns))
             vx_rpc_govern_want(one, now_ns);
         if (waits == VX_RPC_WAIT_BYTES || waits == VX_RPC_WAIT_HIDDEN)
             next_consider(&next, one);

@@ -9,9 +9,9 @@
 
 Attacks until its time is over or SIGTERM arrives, and then prints one line of JSON: connections
 that were opened, that could not be, that the server closed (and their age then), bytes sent and
-read.  Attacks whose connections cost more than any client may go on for up to 20 s more, until
-each is closed; so do those with honest clients beside the attackers, until each is served.  A line
-`begun` on standard error says that each attacker has been opened once.
+read.  Attacks whose connections cost more than any client may go on for up to 20 s more, or what
+the roster says, until each is closed; so do those with honest clients beside the attackers, until
+each is served.  A line `begun` on standard error says that each attacker has been opened once.
 """
 import argparse
 import json
@@ -39,6 +39,7 @@ def report(names, swarm, seconds):
     return {"attacks": names, "seconds": round(seconds, 2), "opened": swarm.opened,
             "not_connected": swarm.not_connected, "left": swarm.left, "cut": len(cuts),
             "uncut": swarm.uncut(), "honest": len(swarm.honest), "unserved": swarm.unserved(),
+            "tries": [peer.tries for peer in swarm.honest if peer.tries],
             "cut_after_s": round(statistics.median(cuts), 4) if cuts else None,
             "cut_after_s_max": round(max(cuts), 4) if cuts else None,
             "sent_mb": round(swarm.sent / 1e6, 1), "received_mb": round(swarm.received / 1e6, 1)}
@@ -86,7 +87,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     begin = time.monotonic()
     swarm.run(args.seconds or max(one.seconds for one in chosen), lambda: bool(stopped),
-              lambda: print("begun", file=sys.stderr, flush=True))
+              lambda: print("begun", file=sys.stderr, flush=True),
+              more=max(one.more for one in chosen))
     seconds = time.monotonic() - begin
     swarm.close(args.hard)
     print(json.dumps(report(args.names, swarm, seconds)), flush=True)

@@ -318,8 +318,10 @@ class Rig:
     def judge_honest(finding):
         honest, unserved = finding.attacker["honest"], finding.attacker["unserved"]
         if unserved:
+            tries = finding.attacker["tries"]
             finding.wrong.append("expected every honest client from another address to be served "
-                                 f"amid the attack, got {unserved} of {honest} that were not")
+                                 f"amid the attack, got {unserved} of {honest} that were not"
+                                 + (f"; its seconds beside it and alone: {tries}" if tries else ""))
 
     def judge_memory(self, finding, begin):
         allowed = RSS_BYTES_ALL if "mix_all" in finding.names else RSS_BYTES

@@ -3,6 +3,8 @@
 import dataclasses
 import typing
 
+from swarm import MORE_SECONDS
+
 ATTACKS = {}
 
 
@@ -25,6 +27,7 @@ class Attack:
     receive_bytes   how much the attackers' sockets hold
     back_after      seconds until an attacker whose connection was closed comes back
     seconds         how long the attack lasts in CI
+    more            seconds at most until those over an allowance are closed, and the honest served
     arena           it sends whole requests; their tensors lie in the arena, which is a setting's
     """
     name: str
@@ -35,6 +38,7 @@ class Attack:
     receive_bytes: int | None = None
     back_after: float = 0.01
     seconds: float = 2.5
+    more: float = MORE_SECONDS
     arena: bool = False
 
     @property

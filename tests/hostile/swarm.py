@@ -21,7 +21,7 @@ import time
 
 CLOSE = object()
 READ_BYTES = 1 << 18
-CUT_SECONDS = 20  # the server has cut those over the limits by then, and served the honest ones
+MORE_SECONDS = 20  # the server has cut those over the limits by then, and served the honest ones
 HONEST_AFTER = 1.0  # seconds after the attackers
 HONEST_APART = 0.05  # between two of them
 HONEST_BACK_AFTER = 0.2  # until one whose connection was closed comes back
@@ -68,6 +68,7 @@ class Peer:
         self.number, self.source = len(swarm.peers), source
         self.over = self.was_cut = False
         self.honest = self.served = False  # served: an honest one's script has got what it wants
+        self.tries = []  # what its script says of each
         self.socket, self.hear = None, None  # hear: a script's, given all that is read
         self.wakes = 0  # of its entries in the swarm's heap only the latest counts
 
@@ -245,16 +246,16 @@ class Swarm:
         self.order += 1
         heapq.heappush(self.heap, (time.monotonic() + seconds, self.order, peer, wakes))
 
-    def run(self, seconds, stopped=lambda: False, begun=lambda: None, burst=64):
+    def run(self, seconds, stopped=lambda: False, begun=lambda: None, more=MORE_SECONDS, burst=64):
         """Opens all, `burst` in each pass so that none is starved, and drives them.
 
         Runs for `seconds`, and then until each with `over` has been cut and each honest one served,
-        CUT_SECONDS more at most.
+        `more` seconds at most.
         """
         end, waiting = time.monotonic() + seconds, list(reversed(self.peers))
         while not stopped():
             if time.monotonic() >= end:
-                if time.monotonic() >= end + CUT_SECONDS or not (self.uncut() or self.unserved()):
+                if time.monotonic() >= end + more or not (self.uncut() or self.unserved()):
                     break
             for _ in range(min(burst, len(waiting))):
                 self.open_one(waiting.pop())

@@ -5,6 +5,7 @@
  */
 #include "engine/base/process/clock.h"
 #include "server/base/host.h"
+#include "server/govern/rpc_govern_private.h"
 #include "server/rpc/rpc_private.h"
 #include "tests/support/wait.h"
 #include "tests/unit/server/govern/governor_rig.h"
@@ -53,6 +54,7 @@ START_TEST(room_is_less_beside_connections_and_calls)
     i64 room = RIG_RECEIVE_BYTES_MAX - weight;
     if (room < RIG_RECEIVE_BYTES_MAX / ROOM_PART)
         room = RIG_RECEIVE_BYTES_MAX / ROOM_PART;
+    ck_assert_int_eq(vx_rpc_govern_room(rig_governor), room);
     i64 held = rig_fill_with_half(one); /* a buffer that has begun counts as half of it */
     ck_assert_int_ge(held, room);
     ck_assert_int_le(held, room + RIG_BUFFER_BYTES / 2);
@@ -104,34 +106,108 @@ START_TEST(who_brings_nothing_lets_others_go_on)
 }
 END_TEST
 
-/* However many connections hold a little each: one that stalls while others wait for
- * room is closed. */
+/* So many bytes of a message come, as far as they are read. */
+static void message_bring(i32 i, u32 id, size_t bytes)
+{
+    for (rig_read_all(i); bytes && !rig_unread(i); rig_read_all(i)) {
+        const size_t piece = bytes < 16384 ? bytes : 16384;
+        ck_assert(raw_rest(rig_theirs[i], id, piece));
+        bytes -= piece;
+    }
+}
+
+/* A call with a message of which so many bytes come. */
+static void call_begin(i32 i, u32 id, u32 length, size_t bytes)
+{
+    rig_call(i, id);
+    vx_rpc_govern_share(rig_place(i), VX_RPC_SHARE_AWAITED, 1);
+    ck_assert(raw_message(rig_theirs[i], id, length, 1000));
+    message_bring(i, id, bytes - 1000);
+}
+
+/* A connection with two calls whose messages have begun, so that it does not go beyond the room. */
+static i32 two_begin(u32 length)
+{
+    const i32 one = rig_connect();
+    rig_greet(one);
+    call_begin(one, 1, 2000, 1000);
+    call_begin(one, 3, length, 1000);
+    return one;
+}
+
+/* Waits for room with what comes of its second message. */
+static struct vx_rpc_govern *two_wait(i32 i, size_t bytes)
+{
+    struct vx_rpc_govern *one = vx_rpc_governor_row(rig_governor, i);
+    message_bring(i, 3, bytes);
+    ck_assert_int_eq(one->waits, VX_RPC_WAIT_BYTES);
+    ck_assert_int_gt(rig_unread(i), 0);
+    return one;
+}
+
+/* Each holds less than a buffer, and more than its small part: those that stall while others wait
+ * for room are closed. */
 START_TEST(many_small_halves_make_room)
+{
+    enum { HOLDERS = 8 };
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    for (i32 i = 0; i < HOLDERS; i++) {
+        rig_connect();
+        rig_greet(i);
+        call_begin(i, 1, 60001, 60000);
+        ck_assert_int_eq(rig_unread(i), 0);
+    }
+    const i32 waiting = two_begin(1 << 20);
+    two_wait(waiting, 800000);
+    for (i32 look = 0; look < 8; look++) {
+        turns(1, &now_ns);
+        message_bring(waiting, 3, 100000);
+        for (i32 i = 0; look < 5 && i < HOLDERS; i++) ck_assert(!rig_is_closed(i));
+    }
+    for (i32 i = 0; i < HOLDERS; i++)
+        ck_assert_int_eq(vx_rpc_governor_row(rig_governor, i)->cut, VX_RPC_CUT_STILL);
+    ck_assert(!rig_is_closed(waiting));
+    rig_close();
+}
+END_TEST
+
+/* There is none, but what owners may add. */
+static void room_take(void)
+{
+    rig_governor->held = vx_rpc_govern_room(rig_governor);
+}
+
+/* What it asks for while it has let no turn pass, as in rpc_govern_turn.c. */
+static i64 asks_for(const struct vx_rpc_govern *one)
+{
+    return one->meter.announced - one->meter.came + (64 << 10);
+}
+
+/* Of one little is left, of the other much.  When the former has let a turn pass, the latter is
+ * before it after half of the time. */
+START_TEST(who_lets_a_turn_pass_waits_for_longer)
 {
     i64 now_ns = vx_clock_ns();
     rig_open(0);
-    i32 holders = 24;
-    for (i32 i = 0; i <= holders; i++) rig_connect();
-    for (i32 i = 0; i < holders; i++) {
-        rig_greet(i);
-        rig_call(i, 1);
-        ck_assert(raw_message(rig_theirs[i], 1, 60001, 60000 - 5));
-        rig_read_all(i);
-    }
-    rig_greet(holders);
-    rig_call(holders, 1);
-    ck_assert(raw_message(rig_theirs[holders], 1, 100000, 80000));
-    rig_read_all(holders);
-    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, holders)->waits,
-                     VX_RPC_WAIT_BYTES);
-    i32 closed = 0;
-    for (i32 look = 0; look < 20; look++) {
-        turns(1, &now_ns);
-        for (i32 i = 0; i < holders; i++) rig_read_all(i);
-    }
-    for (i32 i = 0; i < holders; i++) closed += rig_is_closed(i);
-    ck_assert_int_gt(closed, 0);
-    ck_assert(!rig_is_closed(holders));
+    const i32 i = two_begin(10000), k = two_begin(1 << 20);
+    room_take();
+    struct vx_rpc_govern *little = two_wait(i, 5000), *much = two_wait(k, 5000);
+    vx_rpc_governor_turn(rig_governor, now_ns);
+    ck_assert_ptr_eq(rig_governor->owner, little);
+    rig_read_all(i); /* and brings no more */
+    now_ns += VX_NS_PER_S / 100;
+    vx_rpc_governor_turn(rig_governor, now_ns);
+    ck_assert_ptr_eq(rig_governor->owner, much);
+    rig_read_all(k);
+    rig_governor->owner = NULL; /* as when a message is whole */
+    room_take();
+    two_wait(i, 1);
+    two_wait(k, 1);
+    much->queued_ns = now_ns - _i * VX_NS_PER_S / 4;
+    little->queued_ns = now_ns - VX_NS_PER_S * asks_for(little) / asks_for(much);
+    vx_rpc_governor_turn(rig_governor, now_ns);
+    ck_assert_ptr_eq(rig_governor->owner, _i < 2 ? little : much);
     rig_close();
 }
 END_TEST
@@ -421,6 +497,9 @@ int main(void)
     tcase_add_loop_test(tests, room_is_less_beside_connections_and_calls, 0, 6);
     tcase_add_test(tests, who_brings_nothing_lets_others_go_on);
     tcase_add_test(tests, many_small_halves_make_room);
+    for (int quarter = 1; quarter < 4; quarter += 2)
+        tcase_add_loop_test(tests, who_lets_a_turn_pass_waits_for_longer, quarter,
+                            quarter + 1);
     tcase_add_test(tests, arena_is_hoarded_by_who_came_first);
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, arena_has_a_part_for_each_origin);
