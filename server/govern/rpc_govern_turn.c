@@ -207,8 +207,10 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
     struct next next = {0};
     i64 next_ns = VX_NEVER;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
-        if (one->waits == VX_RPC_WAIT_NONE) continue;
-        vx_rpc_govern_fill(one, now_ns);
+        /* Calls of one that waits for nothing would count as on their way until it is read. */
+        const bool is_waiting = one->waits != VX_RPC_WAIT_NONE;
+        if (is_waiting || one->unseen > one->settled) vx_rpc_govern_fill(one, now_ns);
+        if (!is_waiting) continue;
         enum vx_rpc_wait waits = vx_rpc_govern_must_wait(one);
         if (waits == VX_RPC_WAIT_NONE) {
             /* What it may read now may be a crumb. */
