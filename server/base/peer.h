@@ -11,8 +11,8 @@
 #include "engine/base/types.h"
 
 /* Connections are counted for each origin: an IPv4 address, an IPv6 network of 64 bits, or a
- * process that connects over a Unix socket.  Different origins may share a number:
- * which ones is different at each start. */
+ * process that connects over a Unix socket.  Origins that have connections have different
+ * numbers; one that comes back may have another. */
 #define VX_PEER_ORIGIN_BITS 14
 #define VX_PEER_ORIGINS     (1 << VX_PEER_ORIGIN_BITS)
 
@@ -26,7 +26,8 @@ struct vx_peer {
     u64 connection; /* a number that no other connection of this process ever has; 0 = none */
     enum vx_peer_kind kind;
     u32 uid, gid; /* of VX_PEER_UNIX */
-    u16 origin;   /* less than VX_PEER_ORIGINS */
+    u64 source;   /* the address, network or process itself */
+    u16 origin;   /* its number, less than VX_PEER_ORIGINS */
 };
 
 #endif

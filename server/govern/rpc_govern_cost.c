@@ -34,9 +34,9 @@
 /* After an origin within its part has waited for room, others keep to theirs for so long: a gateway
  * with a round of requests now and then found all of it taken by a byte each of a crowd. */
 #define WANTED_NS (5 * VX_NS_PER_S)
-/* So many connections of an origin have their small part whatever the origin holds: one with small
- * requests beside a large one. */
-#define HOLDERS_FEW 4
+/* One connection of an origin for so much of receive_bytes_max has its small part whatever the origin
+ * holds: those with small requests beside large ones.  A byte keeps 8 KiB, so they are a 32nd. */
+#define HOLDER_BYTES (256 << 10)
 /* A frame costs about a microsecond, so all connections together get a fiftieth of a
  * processor beside what their answers earn. */
 #define WORK_ONE_MAX   2000
@@ -244,8 +244,9 @@ bool vx_rpc_govern_is_bound(const struct vx_rpc_govern *govern)
  * on each of 1,000 connections of one address was all room. */
 static bool has_small(const struct vx_rpc_govern *govern)
 {
-    const i32 holders = govern->governor->holders_of[govern->origin];
-    return holders - (govern->meter.held > 0) < HOLDERS_FEW ||
+    const struct vx_rpc_governor *governor = govern->governor;
+    const i32 holders = governor->holders_of[govern->origin] - (govern->meter.held > 0);
+    return holders < governor->receive_bytes_max / HOLDER_BYTES ||
            !vx_rpc_govern_is_over(govern);
 }
 

@@ -233,6 +233,16 @@ void vx_rpc_govern_walk_sent(struct vx_rpc_govern *govern, const struct msghdr *
 /* rpc_govern_turn.c */
 /* Whether bytes or the end wait to be read: then the client waits for us. */
 bool vx_rpc_govern_has_spoken(const struct vx_rpc_govern *govern);
+/* It is held up by us, and its client has sent more. */
+bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern);
+
+/* rpc_govern_crowd.c */
+/* All room is taken, and no larger message has ended for so long. */
+#define VX_RPC_STUCK_NS VX_NS_PER_S
+/* Closes connections of origins that hold more than their part, which bring nothing.  False: there
+ * are none. */
+bool vx_rpc_govern_close_crowds(struct vx_rpc_governor *governor, i64 now_ns);
+
 /* A connection has come: closes one that has begun no call, if there are too many. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns);
 /* A connection has its place from the first on until the second; the third: it has begun a

@@ -148,6 +148,7 @@ void vx_rpc_connection_end(struct vx_rpc_accept *accept, struct vx_rpc_connectio
     pthread_mutex_unlock(&accept->lock);
     /* close() alone would leave it in the set while gRPC has the socket open. */
     epoll_has(accept, EPOLL_CTL_DEL, row->fd, 0, 0);
+    vx_rpc_origins_give(&accept->origins, row->peer.origin);
     if (!vx_tls_session_close(&session)) close(row->fd);
     row->fd = -1;
     row->given = 0;
@@ -240,6 +241,7 @@ static void accept_add(struct vx_rpc_accept *accept, int fd, const struct vx_pee
     }
     pthread_mutex_unlock(&accept->lock);
     if (!row) {
+        vx_rpc_origins_give(&accept->origins, peer->origin);
         close(fd);
         return;
     }
@@ -257,6 +259,7 @@ static void on_listener(struct vx_rpc_accept *accept,
         struct vx_peer peer;
         int fd = vx_rpc_listener_accept(listener, &peer);
         if (fd >= 0) {
+            peer.origin = vx_rpc_origins_take(&accept->origins, peer.source);
             accept_add(accept, fd, &peer);
             continue;
         }

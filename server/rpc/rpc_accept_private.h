@@ -10,6 +10,7 @@
 #ifndef VX_SERVER_RPC_ACCEPT_PRIVATE_H
 #define VX_SERVER_RPC_ACCEPT_PRIVATE_H
 
+#include "server/rpc/rpc_origins.h"
 #include "server/rpc/rpc_private.h"
 #include "server/rpc/rpc_silent.h"
 #include "server/tls/tls.h"
@@ -39,6 +40,7 @@ struct vx_rpc_accept {
     /* Used by the accept thread only, except a connection's (lock) fields. */
     struct vx_rpc_connection *rows, *free;
     struct vx_rpc_silents silents;
+    struct vx_rpc_origins origins;
     i32 rows_count;
     struct vx_rpc_window window; /* window.peers: (lock) */
     struct vx_rpc_governor *governor;

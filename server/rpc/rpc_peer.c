@@ -10,10 +10,8 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 i32 vx_rpc_descriptor_of(const char *peer)
@@ -49,43 +47,25 @@ static bool is_loopback(const struct sockaddr_storage *at)
            (IN6_IS_ADDR_V4MAPPED(in6) && in6->s6_addr[12] == 127);
 }
 
-static u64 origin_key;
-
-static void origin_key_draw(void)
-{
-    /* Once the system has entropy, getrandom returns up to 256 bytes at once. */
-    VX_ASSERT(getrandom(&origin_key, sizeof origin_key, 0) == sizeof origin_key);
-}
-
-/* By constants of MurmurHash3, and a number that nobody knows: with a plain hash a crowd could
- * choose an address whose number is another client's, and that client counted to it. */
-static u16 origin_of(u64 key)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    VX_ASSERT(!pthread_once(&once, origin_key_draw));
-    key = (key ^ origin_key) * 0xff51afd7ed558ccdu;
-    key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53u;
-    return (u16)(key >> (64 - VX_PEER_ORIGIN_BITS));
-}
-
-static u16 origin_of_address(const struct sockaddr_storage *at)
+/* An IPv4 address, or the network of an IPv6 one. */
+static u64 source_of_address(const struct sockaddr_storage *at)
 {
     const struct in6_addr *in6 = &((const struct sockaddr_in6 *)at)->sin6_addr;
     u64 network;
     u32 host;
     if (at->ss_family == AF_INET)
-        return origin_of(((const struct sockaddr_in *)at)->sin_addr.s_addr);
+        return ((const struct sockaddr_in *)at)->sin_addr.s_addr;
     if (at->ss_family != AF_INET6) return 0;
     memcpy(&network, in6->s6_addr, sizeof network);
     memcpy(&host, in6->s6_addr + 12, sizeof host);
-    return origin_of(IN6_IS_ADDR_V4MAPPED(in6) ? host : network);
+    return IN6_IS_ADDR_V4MAPPED(in6) ? host : network;
 }
 
 /* A process of another pid namespace has no number here, and says 0: then its user is all that is
- * known, and the upper half keeps users from being processes. */
-static u16 origin_of_process(const struct ucred *who)
+ * known.  The highest bits keep users, processes and IPv4 addresses apart. */
+static u64 source_of_process(const struct ucred *who)
 {
-    return origin_of(who->pid > 0 ? (u64)who->pid : (u64)1 << 63 | who->uid);
+    return who->pid > 0 ? (u64)1 << 62 | (u64)who->pid : (u64)1 << 63 | who->uid;
 }
 
 struct vx_peer vx_rpc_peer_of(int fd, bool is_unix)
@@ -98,12 +78,12 @@ struct vx_peer vx_rpc_peer_of(int fd, bool is_unix)
         return (struct vx_peer){.kind = VX_PEER_UNIX,
                                 .uid = who.uid,
                                 .gid = who.gid,
-                                .origin = origin_of_process(&who)};
+                                .source = source_of_process(&who)};
     }
     struct sockaddr_storage here, there;
     socklen_t here_bytes = sizeof here, there_bytes = sizeof there;
     if (getpeername(fd, (struct sockaddr *)&there, &there_bytes)) return peer;
-    peer.origin = origin_of_address(&there);
+    peer.source = source_of_address(&there);
     if (!getsockname(fd, (struct sockaddr *)&here, &here_bytes) && is_loopback(&here) &&
         is_loopback(&there))
         peer.kind = VX_PEER_LOCAL;

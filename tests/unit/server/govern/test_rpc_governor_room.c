@@ -210,6 +210,31 @@ START_TEST(what_stands_makes_way)
 }
 END_TEST
 
+/* Its address has less than its part, and it brings 50 KB/s: nobody needs its place. */
+START_TEST(who_is_slow_within_its_part_stays)
+{
+    size_t left = ALL - BEGUN;
+    rig_open(0);
+    crowd_begin();
+    const i32 one = begin(GATEWAY);
+    i64 now_ns = vx_clock_ns();
+    for (i32 i = 0; i < 400; i++) {
+        const size_t piece = i < 20 ? 3000 : 500;
+        if (!rig_unread(LAST)) ck_assert(raw_rest(rig_theirs[LAST], 1, PIECE));
+        if (!rig_unread(one)) {
+            ck_assert(raw_rest(rig_theirs[one], 1, piece));
+            left -= piece;
+        }
+        turn(&now_ns);
+        for (i32 k = 0; k <= one; k++) rig_read_all(k);
+        ck_assert(!rig_is_closed(one));
+    }
+    ck_assert_int_gt(vx_rpc_govern_holds(row_of(one)), vx_rpc_govern_small(row_of(one)));
+    finish(one, left, &now_ns);
+    rig_close();
+}
+END_TEST
+
 /* Turns are given while little of ended connections is not free yet, and not while much is. */
 START_TEST(who_leaves_with_little_stops_no_turn)
 {
@@ -238,6 +263,7 @@ int main(void)
     tcase_add_test(tests, an_origin_is_bound_by_another_within_its_part);
     tcase_add_test(tests, few_connections_are_never_held_up);
     tcase_add_test(tests, what_stands_makes_way);
+    tcase_add_test(tests, who_is_slow_within_its_part_stays);
     tcase_add_loop_test(tests, who_leaves_with_little_stops_no_turn, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _GNU_SOURCE
+#include "server/rpc/rpc_origins.h"
 #include "server/rpc/rpc_private.h"
 #include "server/rpc/rpc_silent.h"
 #include "tests/support/wait.h"
@@ -56,7 +57,7 @@ static struct rpc_server *server_open(char *file, size_t room)
 }
 
 /* Over TCP an origin is an address; two connections of the test's own, to a listener. */
-static u16 origin_from(int listener, const struct sockaddr_in *to, const char *from)
+static u64 source_from(int listener, const struct sockaddr_in *to, const char *from)
 {
     struct sockaddr_in here = {.sin_family = AF_INET};
     ck_assert_int_eq(inet_pton(AF_INET, from, &here.sin_addr), 1);
@@ -65,11 +66,10 @@ static u16 origin_from(int listener, const struct sockaddr_in *to, const char *f
     ck_assert_int_eq(connect(client, (const struct sockaddr *)to, sizeof *to), 0);
     int ours = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     ck_assert_int_ge(ours, 0);
-    u16 origin = vx_rpc_peer_of(ours, false).origin;
-    ck_assert_uint_lt(origin, VX_PEER_ORIGINS);
+    u64 source = vx_rpc_peer_of(ours, false).source;
     close(ours);
     close(client);
-    return origin;
+    return source;
 }
 
 START_TEST(an_origin_is_an_address_or_a_process)
@@ -81,19 +81,17 @@ START_TEST(an_origin_is_an_address_or_a_process)
     ck_assert_int_eq(bind(listener, (const struct sockaddr *)&at, sizeof at), 0);
     ck_assert_int_eq(listen(listener, 4), 0);
     ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
-    u16 first = origin_from(listener, &at, "127.0.0.1");
-    ck_assert_uint_eq(origin_from(listener, &at, "127.0.0.1"), first);
-    i32 others = 0; /* that have its number: few may */
+    u64 first = source_from(listener, &at, "127.0.0.1");
+    ck_assert_uint_eq(source_from(listener, &at, "127.0.0.1"), first);
     for (i32 i = 2; i < 50; i++) {
         char host[INET_ADDRSTRLEN];
         snprintf(host, sizeof host, "127.%d.0.%d", i % 3, i);
-        others += origin_from(listener, &at, host) == first;
+        ck_assert_uint_ne(source_from(listener, &at, host), first);
     }
-    ck_assert_int_le(others, 3);
     close(listener);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    u16 own = vx_rpc_peer_of(pair[0], true).origin;
-    ck_assert_uint_eq(vx_rpc_peer_of(pair[1], true).origin, own);
+    u64 own = vx_rpc_peer_of(pair[0], true).source;
+    ck_assert_uint_eq(vx_rpc_peer_of(pair[1], true).source, own);
     close(pair[0]);
     close(pair[1]);
     i32 same = 0;
@@ -101,13 +99,43 @@ START_TEST(an_origin_is_an_address_or_a_process)
         pid_t child = fork();
         if (!child) { /* its own pair has its own credentials */
             bool fails = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0;
-            _exit(fails || vx_rpc_peer_of(pair[0], true).origin == own);
+            _exit(fails || vx_rpc_peer_of(pair[0], true).source == own);
         }
         int code = 1;
         ck_assert_int_eq(waitpid(child, &code, 0), child);
         same += code != 0;
     }
-    ck_assert_int_le(same, 1);
+    ck_assert_int_eq(same, 0);
+}
+END_TEST
+
+/* Each has its own number while it has connections, however many there are; which one is different
+ * at each start. */
+START_TEST(no_two_origins_share_a_number)
+{
+    enum { MANY = 4096 };
+    static struct vx_rpc_origins origins;
+    static u16 numbers[MANY];
+    static bool taken[VX_PEER_ORIGINS];
+    for (u32 i = 0; i < MANY; i++) {
+        numbers[i] = vx_rpc_origins_take(&origins, i);
+        ck_assert_uint_lt(numbers[i], VX_PEER_ORIGINS);
+        ck_assert(!taken[numbers[i]]);
+        taken[numbers[i]] = true;
+    }
+    /* A second connection has the first one's, also where numbers before it are free again. */
+    for (u32 i = 0; i < MANY; i += 2) vx_rpc_origins_give(&origins, numbers[i]);
+    for (u32 i = 1; i < MANY; i += 2)
+        ck_assert_uint_eq(vx_rpc_origins_take(&origins, i), numbers[i]);
+    /* It keeps the number until both have ended; then another one may have it. */
+    for (i32 k = 0; k < 2; k++)
+        for (u32 i = 1; i < MANY; i += 2) {
+            ck_assert_int_eq(origins.rows[numbers[i]].connections, 2 - k);
+            vx_rpc_origins_give(&origins, numbers[i]);
+        }
+    u16 again = vx_rpc_origins_take(&origins, 1);
+    ck_assert_int_eq(origins.rows[again].connections, 1);
+    vx_rpc_origins_give(&origins, again);
 }
 END_TEST
 
@@ -211,6 +239,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, groups_are_the_kernels_word);
     tcase_add_test(tests, an_origin_is_an_address_or_a_process);
+    tcase_add_test(tests, no_two_origins_share_a_number);
     tcase_add_test(tests, of_silent_connections_the_crowd_goes);
     tcase_add_test(tests, any_thread_may_ask);
     suite_add_tcase(suite, tests);
