@@ -38,11 +38,30 @@ static vx_status tensors_default(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
+/* A tensor that the op has, and that "bias" or "affine" takes from the layer, is no
+ * unknown word. */
+static vx_status tensors_off(const struct vx_layer_reader *reader,
+                             const struct vx_json *named, const struct vx_layer *layer)
+{
+    VX_TRY(vx_json_check_kind(named, VX_JSON_OBJECT, reader->why));
+    const char *off = reader->keys & KEY_BIAS ? "bias" : "affine";
+    for (int role = VX_TENSOR_WEIGHT; role <= VX_TENSOR_BIAS; role++) {
+        if (layer->tensors[role]) continue;
+        const struct vx_json *name = vx_json_find(named, role_names[role]);
+        VX_ENSURE_WHY(!name, reader->why, INVALID_ARGUMENT,
+                      "a tensor is named that its layer does not have",
+                      "line %d: \"tensors\" names a %s, but \"%s\" is false", name->line,
+                      role_names[role], off);
+    }
+    return VX_OK;
+}
+
 vx_status vx_layer_parse_tensors(const struct vx_layer_reader *reader,
                                  const struct vx_json *named, struct vx_layer *layer)
 {
     VX_TRY(tensors_default(reader, layer));
     if (!named) return VX_OK;
+    VX_TRY(tensors_off(reader, named, layer));
     const char *known[VX_TENSORS_PER_LAYER];
     for (int role = 0; role < VX_TENSORS_PER_LAYER; role++)
         known[role] = layer->tensors[role] ? role_names[role] : NULL;
