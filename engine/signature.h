@@ -73,6 +73,21 @@ static inline i32 vx_output_shape(const struct vx_output *output, i64 rows,
     for (i32 d = 0; d < output->dims_count; d++) shape[1 + d] = output->dims[d];
     return 1 + (output->dims_count ? output->dims_count : 1);
 }
+/* What bounds the voxels of a request: what somebody must raise who needs more. */
+enum vx_bound {
+    VX_BOUND_NETWORK,      /* network.json: limits.voxels_max, or its default */
+    VX_BOUND_DEVICE_BYTES, /* a setting of the daemon, as the next one */
+    VX_BOUND_CACHE_BYTES,
+    VX_BOUND_COUNT,
+};
+/* As network.json and the settings spell it; static. */
+static inline const char *vx_bound_name(enum vx_bound bound)
+{
+    static const char *const names[VX_BOUND_COUNT] = {"limits.voxels_max", "device_bytes",
+                                                      "cache_bytes"};
+    return names[bound];
+}
+
 /* The inputs, outputs and limits of a model: all that the front needs to know.  Plain
  * data; it crosses the process border in one message.  Every model takes coords (N, 4) or
  * (N, 3) INT32 and feats (N, feats_channels) FP32, FP16 or BF16. */
@@ -83,7 +98,8 @@ struct vx_signature {
     i32 outputs_count;
     /* As network.json names them; behind them the coordinates of their sets. */
     struct vx_output outputs[VX_OUTPUTS_MAX];
-    i64 voxels_max;    /* in one request */
+    i64 voxels_max;             /* in one request */
+    enum vx_bound voxels_bound; /* what makes it no larger */
     i32 shape[3];      /* spatial_shape; zeros = it has none, nor may a request */
     i64 weights_bytes; /* on the device */
     i32 layers_count;  /* as written in network.json */

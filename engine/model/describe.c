@@ -191,7 +191,10 @@ static void page_batching(struct vx_page *page, const struct vx_model *model)
         page,
         "at most %lld voxels in a request%s, %lld in a batch, which waits %lld us\n",
         (long long)signature->voxels_max,
-        model->network->voxels_max_said ? "" : " (fewer if the device has less memory)",
+        model->network->voxels_max_said
+            ? ""
+            : " (fewer if --device-bytes or, on the CPU, --cache-bytes do not hold them; "
+              "the log event MODEL_READY says how many)",
         (long long)batching->voxels_max, (long long)batching->delay_us);
     vx_page_add(page, "at most %d requests in a batch", batching->requests_max);
     if (batching->pairs_max)

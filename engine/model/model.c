@@ -246,8 +246,8 @@ static vx_status model_ask(const struct vx_model *model, const struct vx_model_r
         "%s: %s is %lld voxels, which need %zu bytes of %s (%s); %s is %zu: at most "
         "%lld voxels fit",
         model->network->label, ask->key, (long long)ask->voxels,
-        room->need(room->context, ask->voxels), room->memory, room->what, room->setting,
-        room->bytes, (long long)ask->fits);
+        room->need(room->context, ask->voxels), room->memory, room->what,
+        vx_bound_name(room->bound), room->bytes, (long long)ask->fits);
     return VX_OK;
 }
 
@@ -267,7 +267,10 @@ vx_status vx_model_fit(struct vx_model *model, const struct vx_model_room *room,
         ask.voxels = network->warmup[i];
         VX_TRY(model_ask(model, room, &ask, why));
     }
-    if (signature->voxels_max > fits) signature->voxels_max = fits;
+    if (signature->voxels_max > fits) {
+        signature->voxels_max = fits;
+        signature->voxels_bound = room->bound;
+    }
     /* A GPU counts `need` only up to network->voxels_max.  If all of that fits, the bound
      * of a batch stays: a batch that is too large runs in rounds. */
     bool counted = fits != network->voxels_max;

@@ -64,8 +64,9 @@ struct vx_model_room {
     /* Bytes that a request of N voxels needs; never falls as N grows. */
     size_t (*need)(const void *context, i64 n);
     const void *context;
-    const char *memory, *setting; /* the memory's name; the setting that gives its size */
-    const char *what;             /* what needs the bytes, for the error sentence */
+    const char *memory;  /* its name */
+    enum vx_bound bound; /* the setting that gives its size */
+    const char *what;    /* what needs the bytes, for the error sentence */
 };
 VX_MUST_USE vx_status vx_model_fit(struct vx_model *model,
                                    const struct vx_model_room *room, struct vx_why *why);

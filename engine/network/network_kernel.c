@@ -129,6 +129,27 @@ static vx_status parse_rule(const struct vx_layer_reader *reader,
     return vx_network_parse_axes(padding, &padding_key, reader->why, layer->padding);
 }
 
+/* Whether `layer` may undo `of`. */
+static bool undoes(const struct vx_layer *layer, const struct vx_layer *of)
+{
+    bool samples = of->rule == VX_SET_SAMPLES && layer->op == VX_OP_UNPOOL;
+    bool strided = of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV;
+    return (strided && of->op != VX_OP_VOXELIZE) || samples;
+}
+
+/* As vx_network_nearest, of the layers that `of` may name. */
+static const char *nearest_undone(const struct vx_network *network,
+                                  const struct vx_layer *layer, const char *name,
+                                  char out[VX_NEAREST_BYTES])
+{
+    const char *names[VX_LAYERS_MAX] = {NULL};
+    i32 self = (i32)(layer - network->layers), count = 0;
+    for (i32 i = 0; i < self; i++)
+        if (undoes(layer, &network->layers[i])) names[count++] = network->layers[i].name;
+    if (!count) return "; there is no strided convolution or pool above this layer";
+    return vx_nearest_text(name, names, (size_t)count, out);
+}
+
 /* A layer above this one, or the features, by the name in key `of`, `onto`, `occupancy` or
  * `keep`. */
 static vx_status parse_layer(const struct vx_layer_reader *reader,
@@ -142,10 +163,12 @@ static vx_status parse_layer(const struct vx_layer_reader *reader,
     *found = VX_LAYER_FEATS;
     if (!strcmp(name->text, network->feats_name)) return VX_OK;
     *found = vx_network_find(network, name->text);
+    bool of = !strcmp(name->key, "of");
     VX_ENSURE_WHY(*found >= 0, reader->why, INVALID_ARGUMENT, "a layer is not known",
                   "line %d: \"%s\": unknown layer \"%.*s\"%s", name->line, name->key,
                   VX_NAME_SHOWN, name->text,
-                  vx_network_nearest(network, self, name->text, nearest));
+                  of ? nearest_undone(network, layer, name->text, nearest)
+                     : vx_network_nearest(network, self, name->text, nearest));
     VX_ENSURE_WHY(*found < self, reader->why, INVALID_ARGUMENT,
                   "a layer uses a later layer",
                   "line %d: \"%s\": \"%.*s\" is %s; expected a layer above this one",
@@ -167,10 +190,8 @@ static vx_status parse_of(const struct vx_layer_reader *reader,
                   "\"%.*s\" is an input",
                   name->line, VX_NAME_SHOWN, name->text);
     const struct vx_layer *of = &reader->network->layers[layer->of];
-    bool samples = of->rule == VX_SET_SAMPLES && layer->op == VX_OP_UNPOOL;
-    bool strided = of->rule == VX_SET_FLOOR || of->rule == VX_SET_SPCONV;
     VX_ENSURE_WHY(
-        (strided && of->op != VX_OP_VOXELIZE) || samples, reader->why, INVALID_ARGUMENT,
+        undoes(layer, of), reader->why, INVALID_ARGUMENT,
         "a layer undoes one that is not strided",
         "line %d: \"of\": expected a strided convolution or a pool, and \"%.*s\" "
         "is %s",
@@ -179,7 +200,7 @@ static vx_status parse_of(const struct vx_layer_reader *reader,
     memcpy(layer->stride, of->stride, sizeof layer->stride);
     memcpy(layer->padding, of->padding, sizeof layer->padding);
     memcpy(layer->dilation, of->dilation, sizeof layer->dilation);
-    layer->v = samples ? 1 : of->v;
+    layer->v = of->rule == VX_SET_SAMPLES ? 1 : of->v;
     return VX_OK;
 }
 

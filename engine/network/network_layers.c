@@ -39,8 +39,6 @@ static const char *const op_names[] = {
 #include "engine/network/ops.def"
 #undef VX_ROW
 };
-static const char *const role_names[VX_TENSORS_PER_LAYER] = {
-    "weight", "bias", "running_mean", "running_var"};
 
 const char *vx_op_name(enum vx_op op)
 {
@@ -69,11 +67,6 @@ const char *vx_pool_mode_name(enum vx_pool_mode mode)
     static const char *const words[] = {
         [VX_POOL_MAX] = "max", [VX_POOL_AVG] = "avg", [VX_POOL_SUM] = "sum"};
     return words[mode];
-}
-
-const char *vx_tensor_role_name(enum vx_tensor_role role)
-{
-    return role_names[role];
 }
 
 vx_status vx_network_check_keys(const struct vx_json *object,
@@ -289,48 +282,6 @@ static vx_status layer_layout(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
-/* The tensors that the layer has, with PyTorch's names: LAYER.weight, LAYER.bias, ... */
-static vx_status layer_tensors_default(const struct vx_layer_reader *reader,
-                                       struct vx_layer *layer)
-{
-    bool conv = vx_op_is_conv(layer->op) || layer->op == VX_OP_LINEAR;
-    bool batch = layer->op == VX_OP_BATCH_NORM;
-    const bool has[VX_TENSORS_PER_LAYER] = {
-        [VX_TENSOR_WEIGHT] = conv || layer->affine,
-        [VX_TENSOR_BIAS] = layer->bias || layer->affine,
-        [VX_TENSOR_RUNNING_MEAN] = batch,
-        [VX_TENSOR_RUNNING_VAR] = batch,
-    };
-    for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
-        if (!has[role]) continue;
-        char name[VX_NAME_BYTES + 16];
-        int length = snprintf(name, sizeof name, "%s.%s", layer->name, role_names[role]);
-        layer->tensors[role] = vx_arena_copy_text(reader->arena, name, (size_t)length);
-        VX_ENSURE(layer->tensors[role], RESOURCE_EXHAUSTED,
-                  "the memory for a network is full");
-    }
-    return VX_OK;
-}
-
-static vx_status layer_tensors(const struct vx_layer_reader *reader,
-                               const struct vx_json *named, struct vx_layer *layer)
-{
-    VX_TRY(layer_tensors_default(reader, layer));
-    if (!named) return VX_OK;
-    const char *known[VX_TENSORS_PER_LAYER];
-    for (int role = 0; role < VX_TENSORS_PER_LAYER; role++)
-        known[role] = layer->tensors[role] ? role_names[role] : NULL;
-    vx_status status = vx_network_check_keys(
-        named, &(struct vx_words){known, VX_COUNT(known)}, reader->why);
-    if (status.fault) vx_why_prefix(reader->why, "\"tensors\": ");
-    VX_TRY(status);
-    for (int role = 0; role < VX_TENSORS_PER_LAYER; role++) {
-        const struct vx_json *name = vx_json_find(named, role_names[role]);
-        if (name) VX_TRY(vx_json_read_text(name, reader->why, &layer->tensors[role]));
-    }
-    return VX_OK;
-}
-
 static vx_status layer_channels(const struct vx_layer_reader *reader,
                                 const struct vx_json *object, struct vx_layer *layer)
 {
@@ -403,7 +354,7 @@ static vx_status layer_attributes(const struct vx_layer_reader *reader,
         if (value)
             VX_TRY(vx_json_read_f64(value, it->min, it->max, reader->why, it->out));
     }
-    return layer_tensors(reader, vx_json_find(object, "tensors"), layer);
+    return vx_layer_parse_tensors(reader, vx_json_find(object, "tensors"), layer);
 }
 
 /* Channels of the result that follow from the inputs'. */

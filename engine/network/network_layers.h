@@ -77,6 +77,11 @@ const char *vx_network_nearest(const struct vx_network *network, i32 below,
 VX_MUST_USE vx_status vx_layer_parse_kernel(const struct vx_layer_reader *reader,
                                             const struct vx_json *object,
                                             struct vx_layer *layer);
+/* Fills the names of the layer's tensors: PyTorch's, or those in `named`, which may be NULL
+ * (network_tensors.c). */
+VX_MUST_USE vx_status vx_layer_parse_tensors(const struct vx_layer_reader *reader,
+                                             const struct vx_json *named,
+                                             struct vx_layer *layer);
 /* Reads one integer for all axes, or three, for columns 1 to 3 of coords. */
 struct vx_axes_key {
     const char *name;

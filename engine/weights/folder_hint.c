@@ -112,6 +112,23 @@ const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]
     return out;
 }
 
+/* The weights lie one level too high. */
+static bool hint_beside(const char *directory, int version, bool there,
+                        char out[VX_FOLDER_HINT_BYTES])
+{
+    char path[PATH_BYTES];
+    struct stat file;
+    int length = snprintf(path, sizeof path, "%s/weights.safetensors", directory);
+    if (length < 0 || length >= PATH_BYTES) return false;
+    if (stat(path, &file) || !S_ISREG(file.st_mode)) return false;
+    snprintf(out, VX_FOLDER_HINT_BYTES,
+             there
+                 ? "; it is beside network.json: move it into the directory %d"
+                 : "; it is beside network.json: make the directory %d and move it there",
+             version);
+    return true;
+}
+
 /* Adds the entries of a directory, except hidden ones; `folders`: only directories.
  * False when it cannot be opened. */
 static bool entries_find(const char *path, bool folders, struct names *names)
@@ -142,6 +159,7 @@ const char *vx_version_hint(const char *directory, int version,
     *strrchr(path, '/') = '\0';
     bool there = entries_find(path, false, &names);
     if (!there && errno != ENOENT) return out; /* it exists, but may not be read */
+    if (hint_beside(directory, version, there, out)) return out;
     if (!there && !entries_find(directory, true, &names)) return out;
     size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES,
                                    there ? "; the directory %d has "

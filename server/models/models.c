@@ -137,7 +137,8 @@ static void models_publish(struct vx_models *models, i32 instance)
            VX_LOG_I64("version", row->version),
            VX_LOG_F64("seconds", (f64)row->load_ns / 1e9),
            VX_LOG_I64("weights_bytes", row->signature.weights_bytes),
-           VX_LOG_I64("voxels_max", row->signature.voxels_max));
+           VX_LOG_I64("voxels_max", row->signature.voxels_max),
+           VX_LOG_TEXT("bounded_by", vx_bound_name(row->signature.voxels_bound)));
     for (i32 i = 0; i < vx_models_end(models); i++)
         if (models_is_earlier(models, i, instance)) vx_models_retire(models, i);
 }

@@ -310,9 +310,13 @@ static void signature_join(struct vx_signature *row, const struct vx_signature *
                            bool alone)
 {
     i64 voxels = row->voxels_max, batch = row->batching.voxels_max;
+    enum vx_bound bound = row->voxels_bound;
     *row = *worker;
     if (alone) return;
-    if (voxels < row->voxels_max) row->voxels_max = voxels;
+    if (voxels < row->voxels_max) {
+        row->voxels_max = voxels;
+        row->voxels_bound = bound;
+    }
     if (batch < row->batching.voxels_max) row->batching.voxels_max = batch;
 }
 

@@ -203,7 +203,7 @@ static void shake_run(void *context)
 
 vx_status vx_tls_start(struct vx_tls *tls)
 {
-    vx_tls_context_log(&tls->context, vx_clock_wall_ms() / 1000);
+    vx_tls_context_log(&tls->options.files, &tls->context, vx_clock_wall_ms() / 1000);
     VX_TRY(vx_thread_open(&tls->watcher, VX_ROLE_TLS, vx_tls_watch_run, tls));
     tls->watches = true;
     for (i32 i = 0; i < VX_TLS_THREADS; i++) {

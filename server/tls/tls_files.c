@@ -55,6 +55,7 @@ static const char *openssl_says(char text[128])
 struct text {
     char *at;
     size_t count, room;
+    bool open; /* others may read the file */
 };
 
 static void text_close(struct text *text)
@@ -62,7 +63,7 @@ static void text_close(struct text *text)
     if (!text->at) return;
     OPENSSL_cleanse(text->at, text->count);
     munmap(text->at, text->room);
-    *text = (struct text){NULL, 0, 0};
+    *text = (struct text){.at = NULL};
 }
 
 static vx_status text_fill(const char *setting, const char *path, int fd,
@@ -89,7 +90,7 @@ static vx_status text_open(const char *setting, const char *path, struct vx_why 
 {
     char error[128];
     struct stat is;
-    *text = (struct text){NULL, 0, 0};
+    *text = (struct text){.at = NULL};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for a pipe */
     bool file = fd >= 0 && !fstat(fd, &is) && S_ISREG(is.st_mode);
     const char *wrong =
@@ -97,6 +98,7 @@ static vx_status text_open(const char *setting, const char *path, struct vx_why 
     if (!file && fd >= 0) close(fd);
     VX_ENSURE_WHY(file, why, INVALID_ARGUMENT, "a TLS file cannot be read",
                   "--%s %s: cannot be read: %s", setting, path, wrong);
+    text->open = is.st_mode & S_IROTH;
     text->room = is.st_size < VX_TLS_FILE_BYTES_MAX ? (size_t)is.st_size + 1
                                                     : (size_t)VX_TLS_FILE_BYTES_MAX;
     void *at = mmap(NULL, text->room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -207,6 +209,7 @@ static vx_status use_key(const struct vx_tls_files *files, const struct text *te
     VX_ENSURE_WHY(used, why, INVALID_ARGUMENT, "the key cannot be used",
                   "--tls-key %s: the key cannot be used: %s", files->key,
                   openssl_says(said));
+    context->key_open = text->open;
     return VX_OK;
 }
 
@@ -356,8 +359,12 @@ void vx_tls_context_close(struct vx_tls_context *context)
     context->ssl = NULL;
 }
 
-void vx_tls_context_log(const struct vx_tls_context *context, i64 now_s)
+void vx_tls_context_log(const struct vx_tls_files *files,
+                        const struct vx_tls_context *context, i64 now_s)
 {
+    if (context->key_open)
+        VX_LOG(TLS_KEY_OPEN, VX_LOG_TEXT("why", "others may read the key: chmod o-r"),
+               VX_LOG_TEXT("file", files->key));
     VX_LOG(TLS_CERTIFICATE, VX_LOG_TEXT("subject", context->subject),
            VX_LOG_I64("expires_in_s", context->cert_until_s - now_s));
     if (context->cert_until_s < now_s)

@@ -52,6 +52,7 @@
 struct vx_tls_context {
     SSL_CTX *ssl;
     i64 cert_until_s, crl_until_s;
+    bool key_open; /* others may read the key's file */
     char subject[VX_TLS_NAME_BYTES];
 };
 
@@ -139,8 +140,10 @@ VX_MUST_USE vx_status vx_tls_context_open(const struct vx_tls_files *files,
 void vx_tls_context_close(struct vx_tls_context *context);
 /* "CN=robot,O=Example"; "" when it is too long for OpenSSL. */
 void vx_tls_subject_text(const X509_NAME *from, char text[VX_TLS_NAME_BYTES]);
-/* Logs what is served from now on, and what of it has expired. */
-void vx_tls_context_log(const struct vx_tls_context *context, i64 now_s);
+/* Logs what is served from now on, what of it has expired, and a key that others may
+ * read. */
+void vx_tls_context_log(const struct vx_tls_files *files,
+                        const struct vx_tls_context *context, i64 now_s);
 
 /* tls_watch.c */
 void vx_tls_watch_run(void *context);

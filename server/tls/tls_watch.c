@@ -58,7 +58,7 @@ static void read_again(struct vx_tls *tls)
     pthread_mutex_unlock(&tls->lock);
     vx_tls_context_close(&old);
     atomic_fetch_add(&tls->reloads, 1);
-    vx_tls_context_log(&made, vx_clock_wall_ms() / 1000);
+    vx_tls_context_log(&tls->options.files, &made, vx_clock_wall_ms() / 1000);
 }
 
 /* Waits for a request or for the next check.  False: the room closes. */

@@ -44,13 +44,15 @@ def test_what_it_takes_is_what_fits_the_cache(daemon):
     """512 MiB: two maps of 27 * 4 bytes a voxel in pieces of 128 MiB, and the keys."""
     checked = subprocess.run([os.environ["VOXELD"], "check", str(DEMO / "repository" / "normals")],
                              capture_output=True, text=True, timeout=PATIENCE)
-    said = "at most 4194304 voxels in a request (fewer if the device has less memory)"
+    said = ("at most 4194304 voxels in a request (fewer if --device-bytes or, on the CPU, "
+            "--cache-bytes do not hold them; the log event MODEL_READY says how many)")
     assert said in checked.stdout
     coords = np.zeros((1242757, 4), np.int32)
-    daemon.wait_said("voxels_max=1242756")  # of the event MODEL_READY
+    daemon.wait_said("voxels_max=1242756 bounded_by=cache_bytes")  # of the event MODEL_READY
     with Client(daemon.grpc) as client, pytest.raises(voxeld.ResourceExhausted) as caught:
         client.infer("normals", coords, np.ones((len(coords), 1), np.float32), timeout=PATIENCE)
-    assert "serves at most 1242756 voxels in one request, got 1242757" in caught.value.message
+    assert ("serves at most 1242756 voxels in one request, got 1242757; cache_bytes bounds them"
+            in caught.value.message)
 
 
 def test_the_picture(daemon, tmp_path):

@@ -98,14 +98,14 @@ static vx_status cpu_fit(const struct device *device, struct vx_model *model,
                                  .need = plan_need,
                                  .context = model->plan,
                                  .memory = "device memory",
-                                 .setting = "device_bytes",
+                                 .bound = VX_BOUND_DEVICE_BYTES,
                                  .what = what};
     vx_plan_need_text(model->plan, what);
     VX_TRY(vx_model_fit(model, &room, why));
     room.bytes = device->cache_bytes;
     room.need = geometry_need;
     room.memory = "geometry cache";
-    room.setting = "cache_bytes";
+    room.bound = VX_BOUND_CACHE_BYTES;
     snprintf(what, sizeof what, "%d maps, in powers of two", model->plan->maps_count);
     return vx_model_fit(model, &room, why);
 }

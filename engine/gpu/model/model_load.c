@@ -129,7 +129,7 @@ static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *mod
                                        .need = need_bytes,
                                        .context = &need,
                                        .memory = "device memory",
-                                       .setting = "device_bytes",
+                                       .bound = VX_BOUND_DEVICE_BYTES,
                                        .what = "activations, neighbour maps, workspaces"};
     VX_TRY(vx_model_fit(model, &room, why));
     VX_TRY(vx_gpu_wanted_model(wanted, gpu->choices, model->signature.voxels_max, why));

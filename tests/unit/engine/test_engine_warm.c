@@ -196,6 +196,7 @@ START_TEST(what_is_taken_fits_the_cache)
     vx_rig_write_model(vx_rig_root, text, 3);
     struct vx_model *model = vx_rig_load(vx_rig_root);
     ck_assert_int_eq(vx_model_signature(model)->voxels_max, 4854);
+    ck_assert_int_eq(vx_model_signature(model)->voxels_bound, VX_BOUND_CACHE_BYTES);
     vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
     ck_assert_msg(!status.fault, "%s", why.text);
     vx_engine_unload(vx_rig_engine, &model);

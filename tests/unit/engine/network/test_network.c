@@ -257,7 +257,12 @@ static const struct {
      "layer \"y\": \"tensors\": line 1: unknown key \"wieght\"; the nearest is "
      "\"weight\""},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"bias\":false,\"tensors\":{\"bias\":\"a\"}"),
-     "layer \"y\": \"tensors\": line 1: unknown key \"bias\"; known: weight"},
+     "layer \"y\": line 1: \"tensors\" names a bias, but \"bias\" is false"},
+    {LAYERS("{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"feats\",\"affine\":false,"
+            "\"tensors\":{\"weight\":\"a\"}}"),
+     "layer \"y\": line 1: \"tensors\" names a weight, but \"affine\" is false"},
+    {Y_CONV(",\"channels\":8,\"kernel\":3,\"bias\":false,\"tensors\":[]"),
+     "layer \"y\": line 1, column 149: \"tensors\": expected an object, got a list"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"tensors\":{\"weight\":7}"),
      "layer \"y\": line 1, column 146: \"weight\": expected a text, got 7"},
     {LAYERS("{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"feats\",\"eps\":-1}"),

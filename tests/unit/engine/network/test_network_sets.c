@@ -340,6 +340,15 @@ static const struct {
     {UNSHAPED,
      {R, D, LAYER("y", "unpool", "d", ",\"of\":\"dd\"")},
      "layer \"y\": line 4: \"of\": unknown layer \"dd\"; the nearest is \"d\""},
+    {UNSHAPED, /* which is nearer to "dr" than the pool is, and cannot be undone */
+     {LAYER("drr", "relu", "feats", ""),
+      LAYER("down", "max_pool", "drr", ",\"kernel\":2,\"stride\":2,\"rule\":\"floor\""),
+      LAYER("y", "unpool", "down", ",\"of\":\"dr\"")},
+     "layer \"y\": line 4: \"of\": unknown layer \"dr\"; known: down"},
+    {UNSHAPED,
+     {R, LAYER("y", "unpool", "r", ",\"of\":\"rr\"")},
+     "layer \"y\": line 3: \"of\": unknown layer \"rr\"; there is no strided "
+     "convolution or pool above this layer"},
     {UNSHAPED,
      {R, D, LAYER("y", "unpool", "d", ",\"of\":\"y\"")},
      "layer \"y\": line 4: \"of\": \"y\" is the layer itself; expected a layer "

@@ -16,7 +16,8 @@ static struct vx_signature signature_make(void)
                              .feats_name = "feats",
                              .feats_channels = 4,
                              .outputs_count = 2,
-                             .voxels_max = 1000};
+                             .voxels_max = 1000,
+                             .voxels_bound = VX_BOUND_CACHE_BYTES};
     s.outputs[0] = (struct vx_output){"normals", VX_DTYPE_F32, 3, 0, -1, "", 0, {0}};
     s.outputs[1] = (struct vx_output){"score", VX_DTYPE_F16, 1, 0, -1, "", 0, {0}};
     return s;
@@ -191,7 +192,7 @@ static const struct {
     {change_unknown, VX_CODE_INVALID_ARGUMENT, "unexpected inference input 'color'"},
     {change_most, VX_CODE_OK, ""},
     {change_many, VX_CODE_RESOURCE_EXHAUSTED,
-     "at most 1000 voxels in one request, got 1001"},
+     "at most 1000 voxels in one request, got 1001; cache_bytes bounds them"},
     {change_output, VX_CODE_INVALID_ARGUMENT,
      "unexpected inference output 'depth' for model 'm': it has 'normals', 'score'"},
     {change_output_twice, VX_CODE_INVALID_ARGUMENT, "'score' is named twice"},

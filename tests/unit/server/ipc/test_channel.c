@@ -92,6 +92,8 @@ static const struct {
     {FIELD(shape[2]), 8},
     {FIELD(voxels_max), -1},
     {FIELD(voxels_max), (i64)VX_VOXELS_MAX + 1},
+    {FIELD(voxels_bound), -1},
+    {FIELD(voxels_bound), VX_BOUND_COUNT},
     {FIELD(weights_bytes), -1},
     {FIELD(fp8_layers), -1},
     {FIELD(fp8_layers), VX_LAYERS_MAX + 1},

@@ -18,6 +18,7 @@ int rig_lost, rig_looks;
 bool rig_refuses;
 i32 rig_channels;
 i64 rig_voxels[RIG_WORKERS], rig_batch_voxels[RIG_WORKERS];
+enum vx_bound rig_bound[RIG_WORKERS];
 struct vx_config rig_config;
 struct vx_repository_listing rig_listing;
 void *rig_ended;
@@ -201,6 +202,7 @@ static i32 answer_at(i32 at, enum vx_code code)
         (struct vx_signature){.feats_channels = rig_channels,
                               .outputs_count = 1,
                               .voxels_max = rig_voxels[worker],
+                              .voxels_bound = rig_bound[worker],
                               .batching = {.voxels_max = rig_batch_voxels[worker],
                                            .requests_max = VX_BATCH_ITEMS_MAX}};
     snprintf(message.loaded.why.text, sizeof message.loaded.why.text, "the reason");

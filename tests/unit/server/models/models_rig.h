@@ -25,8 +25,9 @@ extern i64 rig_now_ns;              /* the time for retries */
 extern bool rig_refuses;            /* workers do not read their messages */
 extern i32 rig_channels;            /* of the files on disk, as a worker reads them */
 extern i64 rig_voxels[RIG_WORKERS]; /* what fits on each worker's device */
-extern i64 rig_batch_voxels[RIG_WORKERS]; /* and in a batch there */
-extern struct vx_config rig_config;       /* for vx_models_start */
+extern enum vx_bound rig_bound[RIG_WORKERS]; /* and why no more does */
+extern i64 rig_batch_voxels[RIG_WORKERS];    /* and in a batch there */
+extern struct vx_config rig_config;          /* for vx_models_start */
 extern struct vx_repository_listing rig_listing;
 /* How the last load or unload ended: its waiter, NULL = none has ended. */
 extern void *rig_ended;

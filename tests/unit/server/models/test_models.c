@@ -324,21 +324,30 @@ START_TEST(files_that_changed_under_a_restart_do_not_take_the_old_models_request
 }
 END_TEST
 
+static enum vx_bound row_bound(i32 instance)
+{
+    return vx_registry_row(rig_registry, instance)->signature.voxels_bound;
+}
+
 /* A CPU beside a GPU, or a GPU whose tuning table changed: different limits do not
  * make a different model. */
 START_TEST(workers_on_which_less_fits_serve_too)
 {
     rig_voxels[0] = 5000;
+    rig_bound[0] = VX_BOUND_DEVICE_BYTES;
+    rig_bound[1] = VX_BOUND_CACHE_BYTES;
     rig_voxels[1] = 3000;
     rig_worker_up(0);
     rig_worker_up(1);
     rig_list(1, 10);
     i32 instance = rig_answer(0, VX_CODE_OK);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->signature.voxels_max, 5000);
+    ck_assert_int_eq(row_bound(instance), VX_BOUND_DEVICE_BYTES);
     rig_answer(1, VX_CODE_OK);
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->workers_loaded, 3);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->signature.voxels_max, 3000);
+    ck_assert_int_eq(row_bound(instance), VX_BOUND_CACHE_BYTES);
     /* Both die; when one comes back, its limits alone count. */
     rig_worker_down(0);
     rig_worker_down(1);
@@ -348,6 +357,7 @@ START_TEST(workers_on_which_less_fits_serve_too)
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->signature.voxels_max, 4000);
     memset(rig_voxels, 0, sizeof rig_voxels);
+    memset(rig_bound, 0, sizeof rig_bound);
 }
 END_TEST
 

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "engine/base/process/log.h"
 #include "tests/support/wait.h"
 #include "tests/unit/server/tls/tls_rig.h"
 
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MESSAGE_BYTES (3 << 20)
@@ -348,6 +350,29 @@ START_TEST(damaged_bytes_end_it)
 }
 END_TEST
 
+static void read_with_mode(struct tls_rig *rig, mode_t mode)
+{
+    u64 before = vx_log_count(VX_EVENT_TLS_CERTIFICATE);
+    ck_assert_int_eq(chmod(rig->key, mode), 0);
+    vx_tls_reload(rig->tls);
+    VX_WAIT_UNTIL(vx_log_count(VX_EVENT_TLS_CERTIFICATE) > before);
+}
+
+/* Its group may: so Kubernetes mounts a secret for a user who is not root. */
+START_TEST(a_key_that_others_may_read_is_a_warning)
+{
+    struct tls_rig rig;
+    tls_rig_open(&rig);
+    u64 before = vx_log_count(VX_EVENT_TLS_KEY_OPEN);
+    read_with_mode(&rig, 0600);
+    read_with_mode(&rig, 0440);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_TLS_KEY_OPEN), before);
+    read_with_mode(&rig, 0644);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_TLS_KEY_OPEN), before + 1);
+    tls_rig_close(&rig);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tls");
@@ -363,6 +388,7 @@ int main(void)
     tcase_add_loop_test(tests, writes_go_on_where_they_ended, 0, VX_COUNT(versions));
     tcase_add_loop_test(tests, the_ends, 0, VX_COUNT(versions));
     tcase_add_loop_test(tests, damaged_bytes_end_it, 0, VX_COUNT(versions));
+    tcase_add_test(tests, a_key_that_others_may_read_is_a_warning);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
