@@ -146,7 +146,7 @@ static const char *nearest_undone(const struct vx_network *network,
     i32 self = (i32)(layer - network->layers), count = 0;
     for (i32 i = 0; i < self; i++)
         if (undoes(layer, &network->layers[i])) names[count++] = network->layers[i].name;
-    if (!count) return "; there is no strided convolution or pool above this layer";
+    if (!count) return "; no layer above it is strided";
     return vx_nearest_text(name, names, (size_t)count, out);
 }
 

@@ -113,7 +113,7 @@ const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]
 }
 
 /* The weights lie one level too high. */
-static bool hint_beside(const char *directory, int version, bool there,
+static bool hint_beside(const char *directory, int version,
                         char out[VX_FOLDER_HINT_BYTES])
 {
     char path[PATH_BYTES];
@@ -121,10 +121,7 @@ static bool hint_beside(const char *directory, int version, bool there,
     int length = snprintf(path, sizeof path, "%s/weights.safetensors", directory);
     if (length < 0 || length >= PATH_BYTES) return false;
     if (stat(path, &file) || !S_ISREG(file.st_mode)) return false;
-    snprintf(out, VX_FOLDER_HINT_BYTES,
-             there
-                 ? "; it is beside network.json: move it into the directory %d"
-                 : "; it is beside network.json: make the directory %d and move it there",
+    snprintf(out, VX_FOLDER_HINT_BYTES, "; it lies beside network.json: move it to %d/",
              version);
     return true;
 }
@@ -159,7 +156,7 @@ const char *vx_version_hint(const char *directory, int version,
     *strrchr(path, '/') = '\0';
     bool there = entries_find(path, false, &names);
     if (!there && errno != ENOENT) return out; /* it exists, but may not be read */
-    if (hint_beside(directory, version, there, out)) return out;
+    if (hint_beside(directory, version, out)) return out;
     if (!there && !entries_find(directory, true, &names)) return out;
     size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES,
                                    there ? "; the directory %d has "

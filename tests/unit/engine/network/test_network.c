@@ -248,9 +248,8 @@ static const struct {
      "got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"layout\":\"oizyx\""),
      "layer \"y\": line 1: \"layout\": expected one of \"spconv\", \"torchsparse\", "
-     "\"minkowski\", "
-     "\"warpconvnet\", \"flexgemm\", \"xyzio\", \"xyzoi\", \"oxyzi\", \"vio\", got "
-     "\"oizyx\""},
+     "\"minkowski\", \"warpconvnet\", \"flexgemm\", \"xyzio\", \"xyzoi\", \"oxyzi\", "
+     "\"vio\", got \"oizyx\""},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"bias\":0"),
      "layer \"y\": line 1, column 133: \"bias\": expected true or false, got 0"},
     {Y_CONV(",\"channels\":8,\"kernel\":3,\"tensors\":{\"wieght\":\"a\"}"),

@@ -338,17 +338,11 @@ static const struct {
      "its stride, without padding or dilation, and \"d\" has kernel 4, stride 2, "
      "padding 0, dilation 1 along column 2 of coords"},
     {UNSHAPED,
-     {R, D, LAYER("y", "unpool", "d", ",\"of\":\"dd\"")},
-     "layer \"y\": line 4: \"of\": unknown layer \"dd\"; the nearest is \"d\""},
-    {UNSHAPED, /* which is nearer to "dr" than the pool is, and cannot be undone */
-     {LAYER("drr", "relu", "feats", ""),
-      LAYER("down", "max_pool", "drr", ",\"kernel\":2,\"stride\":2,\"rule\":\"floor\""),
-      LAYER("y", "unpool", "down", ",\"of\":\"dr\"")},
-     "layer \"y\": line 4: \"of\": unknown layer \"dr\"; known: down"},
+     {R, D, LAYER("y", "unpool", "d", ",\"of\":\"rd\"")},
+     "layer \"y\": line 4: \"of\": unknown layer \"rd\"; the nearest is \"d\""},
     {UNSHAPED,
      {R, LAYER("y", "unpool", "r", ",\"of\":\"rr\"")},
-     "layer \"y\": line 3: \"of\": unknown layer \"rr\"; there is no strided "
-     "convolution or pool above this layer"},
+     "layer \"y\": line 3: \"of\": unknown layer \"rr\"; no layer above it is strided"},
     {UNSHAPED,
      {R, D, LAYER("y", "unpool", "d", ",\"of\":\"y\"")},
      "layer \"y\": line 4: \"of\": \"y\" is the layer itself; expected a layer "
