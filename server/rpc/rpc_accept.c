@@ -391,6 +391,7 @@ void vx_rpc_accept_close(struct vx_rpc_accept **accept)
     }
     for (i32 i = 0; going->rows && i < going->rows_count; i++)
         if (going->rows[i].fd >= 0) vx_rpc_connection_end(going, &going->rows[i]);
+    VX_ASSERT(vx_rpc_origins_are_free(&going->origins));
     vx_tls_close(&going->tls);
     vx_rpc_governor_close(&going->governor);
     vx_rpc_listeners_close(&going->listeners);

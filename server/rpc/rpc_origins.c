@@ -53,3 +53,10 @@ void vx_rpc_origins_give(struct vx_rpc_origins *origins, u16 origin)
     VX_ASSERT(origins->rows[origin].connections > 0);
     origins->rows[origin].connections--;
 }
+
+bool vx_rpc_origins_are_free(const struct vx_rpc_origins *origins)
+{
+    for (u32 i = 0; i < VX_PEER_ORIGINS; i++)
+        if (origins->rows[i].connections) return false;
+    return true;
+}

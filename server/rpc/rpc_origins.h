@@ -25,5 +25,7 @@ struct vx_rpc_origins {
 u16 vx_rpc_origins_take(struct vx_rpc_origins *origins, u64 source);
 /* One of them has ended. */
 void vx_rpc_origins_give(struct vx_rpc_origins *origins, u16 origin);
+/* Whether all numbers are free. */
+bool vx_rpc_origins_are_free(const struct vx_rpc_origins *origins);
 
 #endif

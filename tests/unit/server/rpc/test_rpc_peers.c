@@ -135,7 +135,9 @@ START_TEST(no_two_origins_share_a_number)
         }
     u16 again = vx_rpc_origins_take(&origins, 1);
     ck_assert_int_eq(origins.rows[again].connections, 1);
+    ck_assert(!vx_rpc_origins_are_free(&origins));
     vx_rpc_origins_give(&origins, again);
+    ck_assert(vx_rpc_origins_are_free(&origins));
 }
 END_TEST
 
