@@ -187,7 +187,7 @@ void voxel_client_close(struct voxel_client *client);
 struct voxel_place {
     const char *output; /* its name */
     void *memory; /* borrowed until the call ends; then the output's data points here */
-    size_t bytes; /* of the place; a larger output makes the call fail OUT_OF_RANGE */
+    size_t bytes; /* of the place; a larger output: OUT_OF_RANGE (region: INTERNAL) */
     /* If not NULL, the server writes the output into this region, region_offset bytes
      * from its start, and refuses one that is larger than `bytes`; `memory` is ignored.
      * The output then counts as named in `outputs`: if `outputs` is empty, the answer has
@@ -259,8 +259,8 @@ struct voxel_answer {
 /* Sends a request and waits for its answer.  *answer is the caller's, to be freed with
  * voxel_answer_free.  Everything in `request` is borrowed until the function returns.
  * Fails INVALID_ARGUMENT (a request that cannot be sent, or that the server refuses),
- * NOT_FOUND (model, version, region), OUT_OF_RANGE (a place is too small), UNIMPLEMENTED
- * (the server sends typed contents, not raw bytes), FAILED_PRECONDITION (coords_ref). */
+ * NOT_FOUND (model, version, region), OUT_OF_RANGE (a place is too small; INTERNAL in a
+ * region), UNIMPLEMENTED (typed contents came), FAILED_PRECONDITION (coords_ref). */
 enum voxel_code voxel_infer(struct voxel_client *client,
                             const struct voxel_request *request,
                             struct voxel_answer **answer, struct voxel_error *error);

@@ -176,12 +176,13 @@ static vx_status spconv_shape(const struct vx_layer_reader *reader,
                       "line %d: the rule \"spconv\" needs the spatial shape of %s: set "
                       "\"inputs\": {\"coords\": {\"spatial_shape\": [X, Y, Z]}}",
                       layer->line, set_text(reader->network, layer->set, text));
-        VX_ENSURE_WHY(left >= 0, reader->why, INVALID_ARGUMENT,
-                      "a kernel is larger than the spatial shape",
-                      "line %d: along column %d of coords the spatial shape has %d "
-                      "voxels, with padding %lld, and the kernel reaches over %d",
-                      layer->line, axis + 1, from->shape[axis],
-                      (long long)left + reach + 1, reach + 1);
+        VX_ENSURE_WHY(
+            left >= 0, reader->why, INVALID_ARGUMENT,
+            "a kernel is larger than the spatial shape",
+            "line %d: along column %d of coords the spatial shape has %d "
+            "voxels, %lld with the padding of both sides, and the kernel reaches over %d",
+            layer->line, axis + 1, from->shape[axis], (long long)left + reach + 1,
+            reach + 1);
         i64 size = left / layer->stride[axis] + 1;
         VX_ENSURE_WHY(size <= VX_AXIS_MAX + 1, reader->why, INVALID_ARGUMENT,
                       "the spatial shape of a set exceeds the range of coordinates",

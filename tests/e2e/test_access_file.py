@@ -233,9 +233,16 @@ def test_python_client(daemon, tokens):
                 await client.infer("other", coords, feats)
             return answer["out"].shape
     assert asyncio.run(run()) == (40, 3)
-    for token in ("", "a b", "x" * 257, "token\n", "schl\u00fcssel"):
+    for token, said in (
+            ("", "expected 1 to 256 characters, got 0"),
+            ("x" * 257, "expected 1 to 256 characters, got 257"),
+            ("a b", "- . _ ~ + / =, got ' ' at 1"),
+            ("schl\u00fcssel", "- . _ ~ + / =, got '\u00fc' at 4"),
+            ("token\n", "- . _ ~ + / =, got '\\n' at 5: token.strip() takes it away"),
+            ("token\r\n", "- . _ ~ + / =, got '\\r' at 5: token.strip() takes it away")):
         with pytest.raises(ValueError) as caught:
             voxeld.Client(daemon.grpc, token=token)
+        assert str(caught.value).endswith(said)
         assert not token or token not in str(caught.value)
     with pytest.raises(TypeError):
         voxeld.Client(daemon.grpc, token=b"bytes")

@@ -408,7 +408,7 @@ static const struct {
      {LAYER("y", "max_pool", "feats",
             ",\"kernel\":[1,1,5],\"dilation\":2,\"stride\":2,\"rule\":\"spconv\"")},
      "layer \"y\": line 2: along column 3 of coords the spatial shape has 7 voxels, "
-     "with padding 7, and the kernel reaches over 9"},
+     "7 with the padding of both sides, and the kernel reaches over 9"},
     {"\"coords\":{\"spatial_shape\":[8,131072,8]},",
      {LAYER("y", "sparse_conv", "feats",
             CONV ",\"kernel\":3,\"stride\":1,\"rule\":\"spconv\",\"padding\":2")},
