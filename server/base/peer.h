@@ -12,7 +12,7 @@
 
 /* Connections are counted for each origin: an IPv4 address, an IPv6 network of 64 bits, or a
  * process that connects over a Unix socket.  Origins that have connections have different
- * numbers; one that comes back may have another. */
+ * numbers (rpc_origins.h); one that comes back may have another. */
 #define VX_PEER_ORIGIN_BITS 14
 #define VX_PEER_ORIGINS     (1 << VX_PEER_ORIGIN_BITS)
 

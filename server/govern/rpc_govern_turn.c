@@ -13,10 +13,10 @@
 #define OWNER_NS (5 * VX_NS_PER_MS)
 /* In the order of turns, so much is left of any message at least, and of a connection's at most; so
  * many turns that one let pass count, and so many milliseconds of a wait.  The product of the most
- * of each and of 16,384 connections is less than 2^63. */
+ * of each and of 65,536 connections is less than 2^63. */
 #define REST_MIN      (64 << 10)
 #define REST_MAX      ((i64)511 << 20)
-#define WAITED_MAX_MS 100000
+#define WAITED_MAX_MS 30000
 #define PASSES_MAX    7
 /* What lies beyond the room and brings nothing for so long makes way for another. */
 #define BEYOND_DRY_NS (20 * VX_NS_PER_MS)

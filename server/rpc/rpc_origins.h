@@ -1,8 +1,9 @@
 /* rpc_origins - numbers for the origins of open connections.
  *
- * Two origins never share a number while both have connections: as a hash alone, an honest client
- * whose number was an attacker's was stopped with it, and of 900 addresses one had it in 18.
- * A number is free again when the last connection of its origin has ended.
+ * Origins that have connections have different numbers, as long as there are thousands of them and not
+ * more.  By a hash alone an honest client whose number was an attacker's was stopped with it: with
+ * 900 addresses of attackers the chance is one in 18.  A number is free again when the last
+ * connection of its origin has ended.
  *
  * Owner    the caller; zeros are a table without connections.
  * Thread   accept.
