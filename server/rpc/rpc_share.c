@@ -275,8 +275,9 @@ static struct vx_rpc_record *room_beyond(const struct want *want)
     struct room first = {NULL, {0}};
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct room room = {&rpc->records[i], {0}};
-        const struct vx_rpc_place place = vx_rpc_place_of(room.going);
         if (!room.going->counted || !room.going->beyond || !room.going->awaits) continue;
+        /* Only now: the place of one that is not counted may be written meanwhile. */
+        const struct vx_rpc_place place = vx_rpc_place_of(room.going);
         room.calls = vx_rpc_govern_calls(place);
         if (!gives(want, &room.calls, room.calls.own >= want->own.own)) continue;
         if (!vx_rpc_govern_is_behind(place) || may_come(room.going, &room.calls, now_ns))
