@@ -78,7 +78,7 @@ vx_status vx_access_file_read(const char *path, struct vx_why *why,
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe does not block */
     VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "the file of tokens cannot be opened",
                   "%.80s: expected a file of tokens that can be read: %s", path,
-                  vx_access_text(path, errno, text));
+                  vx_access_secret_text(path, errno, text));
     vx_status st = check_facts(path, fd, why, open_to_others);
     if (!st.fault) st = read_open(path, fd, why, table);
     close(fd);

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "server/tls/tls_private.h"
 
+#include "engine/base/memory/access.h"
 #include "engine/base/process/log.h"
 
 #include <openssl/crypto.h>
@@ -88,16 +89,16 @@ static vx_status text_fill(const char *setting, const char *path, int fd,
 static vx_status text_open(const char *setting, const char *path, struct vx_why *why,
                            struct text *text)
 {
-    char error[128];
+    char error[VX_ACCESS_BYTES];
     struct stat is;
     *text = (struct text){.at = NULL};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait for a pipe */
     bool file = fd >= 0 && !fstat(fd, &is) && S_ISREG(is.st_mode);
     const char *wrong =
-        fd < 0 ? strerror_r(errno, error, sizeof error) : "it is not a file";
+        fd < 0 ? vx_access_secret_text(path, errno, error) : "it is not a file";
     if (!file && fd >= 0) close(fd);
     VX_ENSURE_WHY(file, why, INVALID_ARGUMENT, "a TLS file cannot be read",
-                  "--%s %s: cannot be read: %s", setting, path, wrong);
+                  "--%s %.120s: cannot be read: %s", setting, path, wrong);
     text->open = is.st_mode & S_IROTH;
     text->room = is.st_size < VX_TLS_FILE_BYTES_MAX ? (size_t)is.st_size + 1
                                                     : (size_t)VX_TLS_FILE_BYTES_MAX;

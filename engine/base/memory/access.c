@@ -28,7 +28,14 @@ void vx_access_hide(char *sentence)
     memmove(target, name, strlen(name) + 1);
 }
 
-const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES])
+/* What makes the file readable; a secret, not for everybody. */
+static const char *access_advice(const struct stat *about, bool secret)
+{
+    if (secret) return "chown it, or chgrp and chmod g+r it";
+    return S_ISDIR(about->st_mode) ? "chmod a+rx it" : "chmod a+r it";
+}
+
+static const char *access_text(const char *path, int error, bool secret, char *out)
 {
     struct stat about;
     char target[64];
@@ -43,11 +50,20 @@ const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES
                  "above it",
                  strerror(error), (unsigned)geteuid());
     else
-        snprintf(
-            out, VX_ACCESS_BYTES,
-            "%s: it belongs to user %u and has mode %04o, and voxeld runs as user %u: "
-            "chmod a+r%s it",
-            strerror(error), (unsigned)about.st_uid, (unsigned)about.st_mode & 07777,
-            (unsigned)geteuid(), S_ISDIR(about.st_mode) ? "x" : "");
+        snprintf(out, VX_ACCESS_BYTES,
+                 "%s: it belongs to user %u and has mode %04o, and voxeld runs as user "
+                 "%u: %s",
+                 strerror(error), (unsigned)about.st_uid, (unsigned)about.st_mode & 07777,
+                 (unsigned)geteuid(), access_advice(&about, secret));
     return out;
+}
+
+const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES])
+{
+    return access_text(path, error, false, out);
+}
+
+const char *vx_access_secret_text(const char *path, int error, char out[VX_ACCESS_BYTES])
+{
+    return access_text(path, error, true, out);
 }

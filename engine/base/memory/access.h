@@ -19,6 +19,8 @@
 
 /* `error` is the errno of the call that failed for `path`; returns `out`. */
 const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES]);
+/* The same for tokens and private keys: its advice lets only the user or a group read. */
+const char *vx_access_secret_text(const char *path, int error, char out[VX_ACCESS_BYTES]);
 /* Of a sentence with such a text in it, for somebody elsewhere: leaves only the name of a
  * link's target, if it is an absolute path. */
 void vx_access_hide(char *sentence);

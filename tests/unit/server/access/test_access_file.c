@@ -216,6 +216,19 @@ START_TEST(a_file_that_cannot_be_used_is_an_error)
 }
 END_TEST
 
+START_TEST(a_file_of_another_user_is_told_without_opening_it_to_all)
+{
+    bool is_root = !geteuid();
+    write_file(entry_a(), is_root ? 0600 : 0000);
+    ck_assert(!chmod(folder, 0755));
+    ck_assert(!is_root || !seteuid(10001));
+    vx_status status = vx_access_file_open(&file, &loop, path, rig_access, &rig_why);
+    ck_assert(!is_root || !seteuid(0));
+    file.loop = NULL;
+    rig_refused(status, VX_CODE_NOT_FOUND, ": chown it, or chgrp and chmod g+r it");
+}
+END_TEST
+
 START_TEST(a_file_that_others_may_read_is_a_warning)
 {
     u64 before = vx_log_count(VX_EVENT_TOKENS_OPEN);
@@ -280,6 +293,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up_file, tear_down_file);
     tcase_add_test(tcase, a_file_that_cannot_be_used_is_an_error);
+    tcase_add_test(tcase, a_file_of_another_user_is_told_without_opening_it_to_all);
     tcase_add_test(tcase, a_file_that_others_may_read_is_a_warning);
     tcase_add_test(tcase, a_changed_file_is_read_again);
     suite_add_tcase(suite, tcase);

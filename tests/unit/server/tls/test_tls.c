@@ -373,6 +373,28 @@ START_TEST(a_key_that_others_may_read_is_a_warning)
 }
 END_TEST
 
+START_TEST(a_key_of_another_user_is_told)
+{
+    struct tls_rig rig;
+    struct vx_tls *tls;
+    struct vx_why why = {""};
+    tls_rig_open(&rig);
+    bool is_root = !geteuid();
+    ck_assert(!chmod(rig.folder, 0755) && !chmod(rig.key, is_root ? 0600 : 0000));
+    struct vx_tls_options options = {.files = {rig.cert, rig.key, "", ""},
+                                     .sessions_max = COUNT};
+    ck_assert(!is_root || !seteuid(10001));
+    vx_status status = vx_tls_open(&options, &why, &tls);
+    ck_assert(!is_root || !seteuid(0));
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(why.text, "--tls-key /tmp/") &&
+                      strstr(why.text, "runs as user") &&
+                      strstr(why.text, ": chown it, or chgrp and chmod g+r it"),
+                  "%s", why.text);
+    tls_rig_close(&rig);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tls");
@@ -389,6 +411,7 @@ int main(void)
     tcase_add_loop_test(tests, the_ends, 0, VX_COUNT(versions));
     tcase_add_loop_test(tests, damaged_bytes_end_it, 0, VX_COUNT(versions));
     tcase_add_test(tests, a_key_that_others_may_read_is_a_warning);
+    tcase_add_test(tests, a_key_of_another_user_is_told);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -63,6 +63,19 @@ START_TEST(both_users_are_named)
 }
 END_TEST
 
+/* Not everybody: TOKENS_OPEN and TLS_KEY_OPEN would warn of what was advised. */
+START_TEST(a_secret_is_for_its_owner_and_group)
+{
+    char room[VX_ACCESS_BYTES];
+    become_stranger(path);
+    ck_assert_int_lt(open(path, O_RDONLY | O_CLOEXEC), 0);
+    const char *text = vx_access_secret_text(path, errno, room);
+    ck_assert_msg(strstr(text, ": chown it, or chgrp and chmod g+r it") &&
+                      !strstr(text, "a+r"),
+                  "%s", text);
+}
+END_TEST
+
 START_TEST(a_directory_above_it_is_told)
 {
     char room[VX_ACCESS_BYTES];
@@ -116,6 +129,7 @@ int main(void)
     TCase *tcase = tcase_create("access");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, both_users_are_named);
+    tcase_add_test(tcase, a_secret_is_for_its_owner_and_group);
     tcase_add_test(tcase, a_directory_above_it_is_told);
     tcase_add_test(tcase, other_reasons_are_the_systems);
     tcase_add_test(tcase, a_target_elsewhere_is_hidden);
