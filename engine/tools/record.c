@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 /* The CPU reserves address space alone, the fake device takes it. */
-#define DEVICE_BYTES_CPU  "17179869184"
-#define DEVICE_BYTES_GPU  "4294967296"
-#define DEVICE_BYTES_FAKE "268435456"
-#define CACHE_BYTES       "1073741824"
+#define DEVICE_BYTES_CPU  "16G"
+#define DEVICE_BYTES_GPU  "4G"
+#define DEVICE_BYTES_FAKE "256M"
+#define CACHE_BYTES       "1G"
 #define BYTES_LEAST       (1 << 20)
 #define BYTES_MOST        (INT64_C(1) << 40)
 #define PAGE_BYTES        (2 * VX_NETWORK_BYTES_MAX) /* a text that is too long is seen */
@@ -45,7 +45,8 @@ static const char usage[] =
     "                  not the request's\n"
     "  --layers        these layers alone; --outputs-only records none\n"
     "  --precision     in place of network.json's; GPUs only\n"
-    "  --device-bytes, --cache-bytes   as in voxeld serve: 4G\n"
+    "  --device-bytes, --cache-bytes   as in voxeld serve: " DEVICE_BYTES_CPU
+    " (" DEVICE_BYTES_GPU " on a GPU), " CACHE_BYTES "\n"
     "  --cache, --table   kernels and tuning results, as in voxeld bench\n"
     "\n"
     "Exit code: 0 recorded, 1 the network cannot be run, 2 wrong usage.\n";

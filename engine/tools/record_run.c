@@ -157,14 +157,32 @@ static vx_status run_loaded(struct vx_record *record, i32 run, struct vx_model *
     return layers_write(record, run, signature, answer);
 }
 
+/* The limit of a run's network.json is the example's size, and neither the user's.  What
+ * the user can change is a flag of this tool. */
+static void explain_size(struct vx_why *why)
+{
+    static const char ours[] = "/network.json: limits.voxels_max is ";
+    const char *at = strstr(why->text, ours);
+    if (!at) return;
+    const char *size = at + sizeof ours - 1, *setting = strstr(size, "; ");
+    if (!setting) return;
+    setting += 2;
+    struct vx_why said = {""};
+    vx_why_set(&said, "the example has %.*s--%s", (int)(setting - size), size, setting);
+    char *underscore = strchr(said.text, '_');
+    if (underscore) *underscore = '-';
+    *why = said;
+}
+
 vx_status vx_record_run(struct vx_record *record, i32 run, struct vx_why *why)
 {
     struct vx_model *model;
     VX_TRY(network_write(record, run, why));
     const struct vx_model_source source = {.directory = record->work, .version = 1};
-    VX_TRY(vx_engine_load(record->engine, &source, NULL, why, &model));
+    vx_status status = vx_engine_load(record->engine, &source, NULL, why, &model);
+    if (status.fault) explain_size(why);
+    VX_TRY(status);
     struct vx_answer *answer = vx_alloc_zero(sizeof *answer);
-    vx_status status = VX_OK;
     if (answer) {
         status = run_loaded(record, run, model, answer);
         if (status.fault) *why = answer->item.why;

@@ -331,6 +331,15 @@ def test_what_cannot_be_compared_is_2(folder, example, tmp_path):
         assert sentence in done.stderr, (words, done.stderr)
 
 
+@pytest.mark.parametrize("flag", ["--device-bytes", "--cache-bytes"])
+def test_an_example_that_does_not_fit_names_what_to_set(folder, tmp_path, flag):
+    """Not limits.voxels_max in a folder of the program's own, neither of which the user wrote."""
+    large = save(tmp_path / "e.npz", *cloud(4, 20000, 2))
+    text = record(folder / "minkunet", large, tmp_path / "r.npz", flag, "1M", code=1).stderr
+    assert "minkunet: the example has 20000 voxels, which need " in text, text
+    assert f"; {flag} is 1048576: at most " in text and "_" not in text, text
+
+
 def test_labels_against_numbers_are_said_to_be(tmp_path):
     """The same shape, but int32 in one run and float32 in the other."""
     labels = np.arange(12, dtype=np.int32).reshape(4, 3)
