@@ -69,6 +69,21 @@ def test_features_that_nobody_named_are_told(tmp_path, folder):
         assert "no feats" not in voxel(daemon, folder, "bare.npz").stderr
 
 
+def test_the_exact_floor_of_a_training(daemon, tmp_path):
+    """As clients/README.md has it: without it a point just below a corner lies in the next voxel."""
+    points = np.array([[4, 4, 16.9999], [4, 4, 17], [4, 4, 17.9]]) * 0.5
+    for name, coords, size, expected, merged in (
+            ("near", points, "0.5", [17], 2),
+            ("exact", np.floor(points / 0.5).astype(np.int32), "1", [16, 17], 1)):
+        np.savez(tmp_path / f"{name}.npz", coords=coords, feats=np.ones((3, 4), np.float32))
+        done = voxel(daemon, tmp_path, f"{name}.npz", "--voxel", size, "-o", "out.npz")
+        assert done.returncode == 0 and f"{merged} " in done.stderr, done.stderr
+        assert np.load(tmp_path / "out.npz")["coords"][:, 3].tolist() == expected
+    told = subprocess.run([os.environ["VOXEL"], "infer", "--help"], capture_output=True, text=True,
+                          timeout=PATIENCE).stdout
+    assert "floor(p / SIZE + 1/1024)" in told and "use --voxel 1" in told
+
+
 def test_properties_of_a_ply_are_features(daemon, client, folder):
     done = voxel(daemon, folder, "rgb.ply", "--voxel", "0.5", "--feats", "red,green,blue,intensity",
                  "-o", "out.npz")
