@@ -132,6 +132,7 @@ static void models_publish(struct vx_models *models, i32 instance)
     struct vx_instance *row = vx_models_row(models, instance);
     row->state = VX_INSTANCE_READY;
     row->reason[0] = '\0';
+    models->loads[instance].served = true;
     row->load_ns = vx_clock_ns() - row->load_started_ns;
     VX_LOG(MODEL_READY, VX_LOG_TEXT("model", row->name),
            VX_LOG_I64("version", row->version),
@@ -146,7 +147,8 @@ static void models_publish(struct vx_models *models, i32 instance)
 static void models_free(struct vx_models *models, i32 instance)
 {
     vx_models_release(models, instance);
-    models_log(VX_EVENT_MODEL_UNLOADED, vx_models_row(models, instance));
+    if (models->loads[instance].served)
+        models_log(VX_EVENT_MODEL_UNLOADED, vx_models_row(models, instance));
     vx_models_row(models, instance)->state = VX_INSTANCE_FREE;
     models->loads[instance] = (struct vx_model_load){0};
     models->row_freed = true;

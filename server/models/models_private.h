@@ -35,6 +35,7 @@ struct vx_model_load {
     struct vx_why refusal; /* why the first of them did */
     i32 notes_by; /* one plus the worker that logs notes on the files; 0 = none yet */
     bool failed;  /* it failed, and that was logged */
+    bool served;  /* it was READY: its end is logged */
     bool listed;  /* seen in the listing that is being compared */
 };
 

@@ -70,7 +70,7 @@ def test_features_that_nobody_named_are_told(tmp_path, folder):
 
 
 def test_the_exact_floor_of_a_training(daemon, tmp_path):
-    """As clients/README.md has it: without it a point just below a corner lies in the next voxel."""
+    """As clients/README.md has it: else a point just below a corner lies in the next voxel."""
     points = np.array([[4, 4, 16.9999], [4, 4, 17], [4, 4, 17.9]]) * 0.5
     for name, coords, size, expected, merged in (
             ("near", points, "0.5", [17], 2),

@@ -76,6 +76,30 @@ START_TEST(a_failed_change_leaves_the_old_one_and_mending_it_is_seen)
 }
 END_TEST
 
+/* Neither a load that failed nor one that is taken back: a person who waits for the line
+ * would take it for the end of a version that served. */
+START_TEST(only_what_was_ready_is_logged_as_unloaded)
+{
+    u64 before = vx_log_count(VX_EVENT_MODEL_UNLOADED);
+    rig_worker_up(0);
+    rig_list(1, 10);
+    rig_answer(0, VX_CODE_DATA_LOSS); /* half of its files */
+    rig_list(1, 11);
+    vx_models_step(rig_models);
+    rig_list(1, 12); /* while it loads */
+    rig_answer(0, VX_CODE_OK);
+    vx_models_step(rig_models);
+    ck_assert_int_eq(rig_state(rig_answer(0, VX_CODE_OK)), VX_INSTANCE_READY);
+    vx_models_step(rig_models);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_UNLOADED), before);
+    rig_list(1, 13);
+    rig_answer(0, VX_CODE_DATA_LOSS);
+    rig_list(0, 0);
+    for (int i = 0; i < 2; i++) vx_models_step(rig_models);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_UNLOADED), before + 1);
+}
+END_TEST
+
 START_TEST(a_version_that_is_gone_is_unloaded_after_its_last_job)
 {
     rig_worker_up(0);
@@ -389,6 +413,7 @@ int main(void)
                    a_worker_that_dies_before_answering_does_not_hold_readiness_back);
     tcase_add_test(tcase, a_changed_version_takes_over_in_one_step);
     tcase_add_test(tcase, a_failed_change_leaves_the_old_one_and_mending_it_is_seen);
+    tcase_add_test(tcase, only_what_was_ready_is_logged_as_unloaded);
     tcase_add_test(tcase, a_version_that_is_gone_is_unloaded_after_its_last_job);
     tcase_add_test(tcase, a_worker_that_will_not_have_it_is_not_waited_for);
     tcase_add_test(tcase, a_worker_that_cannot_open_its_device_is_not_waited_for);
