@@ -3,8 +3,14 @@
 
 struct vx_sched *rig_open(const struct vx_batching *batching, i32 workers)
 {
+    return rig_open_queue(batching, workers, RIG_QUEUE_MAX);
+}
+
+struct vx_sched *rig_open_queue(const struct vx_batching *batching, i32 workers,
+                                i32 queue_max)
+{
     struct vx_sched *sched;
-    ck_assert(!vx_sched_open(RIG_QUEUE_MAX, &sched).fault);
+    ck_assert(!vx_sched_open(queue_max, &sched).fault);
     vx_sched_instance_set(sched, 0, batching, true);
     for (i32 w = 0; w < workers; w++) {
         vx_sched_worker_up(sched, w);

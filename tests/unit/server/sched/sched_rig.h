@@ -21,6 +21,8 @@
 
 /* Instance 0 is ready on the workers 0 .. workers - 1. */
 struct vx_sched *rig_open(const struct vx_batching *batching, i32 workers);
+struct vx_sched *rig_open_queue(const struct vx_batching *batching, i32 workers,
+                                i32 queue_max);
 /* Ends the running jobs, drops the waiting ones. */
 void rig_close(struct vx_sched **sched);
 

@@ -250,11 +250,14 @@ START_TEST(in_a_crowd_each_has_its_part_of_the_queue)
 }
 END_TEST
 
-/* More clients than the queue has places: one job of each, as long as there is room. */
+/* More clients than the queue has places: one job of each, as long as there is room.  In
+ * a small queue each one's part is 0 then. */
+static const i32 queue_sizes[] = {RIG_QUEUE_MAX, 64, 16};
+
 START_TEST(a_client_without_a_job_has_no_part_yet)
 {
-    struct vx_sched *sched = rig_open(&one_by_one, 1);
-    i32 most = RIG_QUEUE_MAX + VX_SCHED_QUEUE_RESERVED, taken = 0;
+    struct vx_sched *sched = rig_open_queue(&one_by_one, 1, queue_sizes[_i]);
+    i32 most = queue_sizes[_i] + queue_sizes[_i] / 8, taken = 0;
     while (taken < most && fill(sched, (u64)taken + 1, &queue[0][taken], 1)) taken++;
     ck_assert_int_eq(taken, most);
     ck_assert_int_eq(fill(sched, (u64)taken + 1, &queue[0][taken], 1), 0);
@@ -366,7 +369,8 @@ int main(void)
     tcase_add_test(tests, a_newcomer_shares_from_now_on);
     tcase_add_test(tests, nobody_owes_turns);
     tcase_add_test(tests, the_queue_has_places_for_others);
-    tcase_add_test(tests, a_client_without_a_job_has_no_part_yet);
+    tcase_add_loop_test(tests, a_client_without_a_job_has_no_part_yet, 0,
+                        VX_COUNT(queue_sizes));
     tcase_add_test(tests, a_crowd_of_one_address_has_its_part);
     tcase_add_test(tests, in_a_crowd_each_has_its_part_of_the_queue);
     tcase_add_test(tests, a_newcomer_expects_no_long_wait);
