@@ -408,6 +408,19 @@ vx_status vx_access_spend(struct vx_access *access, struct vx_access_ticket *tic
     return st;
 }
 
+vx_status vx_access_stays(struct vx_access *access, struct vx_access_ticket *ticket,
+                          i32 method, struct vx_why *why)
+{
+    pthread_mutex_lock(&access->lock);
+    vx_status st = identify(access, ticket, why);
+    if (!st.fault) st = check_somebody(access, ticket);
+    if (!st.fault)
+        st = check_group(access, ticket, vx_access_group_of(method),
+                         vx_access_method_name(method), why);
+    pthread_mutex_unlock(&access->lock);
+    return st;
+}
+
 /* Under the lock. */
 static bool sees(struct vx_access *access, const struct vx_access_ticket *ticket,
                  const char *model)

@@ -6,7 +6,7 @@
  * The call keeps a ticket; what follows later (models, bytes, voxels, messages of
  * streams) asks with it.  A ticket holds the hash, so that a table that is replaced
  * meanwhile applies at once: a stream whose token is no longer there is refused at its
- * next message.
+ * next message, and health ends a Watch, which sends none.
  *
  *   VX_TRY(vx_access_enter(access, &arrival, &why, &call->ticket));
  *   VX_TRY(vx_access_model(access, &call->ticket, request->model, &why));
@@ -116,6 +116,10 @@ struct vx_access_cost {
 VX_MUST_USE vx_status vx_access_spend(struct vx_access *access,
                                       struct vx_access_ticket *ticket,
                                       const struct vx_access_cost *cost, i64 now_ns,
+                                      struct vx_why *why);
+/* Whether a call that stays open and sends nothing more, such as a Watch, still may. */
+VX_MUST_USE vx_status vx_access_stays(struct vx_access *access,
+                                      struct vx_access_ticket *ticket, i32 method,
                                       struct vx_why *why);
 /* Whether the call may name that model. */
 VX_MUST_USE vx_status vx_access_model(struct vx_access *access,

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 #include "engine/base/process/thread.h"
 #include "proto/control.h"
 #include "server/control/reflection.h"
@@ -14,6 +15,10 @@
 #include <string.h>
 
 #define INFERENCE_SERVICE "inference.GRPCInferenceService"
+/* How often open streams are asked for their tokens: as often as the file is looked at. */
+#define REVIEW_NS VX_NS_PER_S
+/* Stands for a service whose name is too long for a model's: a folder cannot have it. */
+#define NO_MODEL "/"
 
 /* The answer for a name; 0 (UNKNOWN in the protocol) is never sent. */
 enum health_status {
@@ -30,6 +35,7 @@ struct vx_health {
     i32 streams_count;
     u64 seen;    /* health_fingerprint when the watchers were last told */
     bool behind; /* a watcher's stream was full: it is told later */
+    i64 review_ns;
     struct vx_control_answer answer;
 };
 
@@ -257,7 +263,8 @@ static void watch_start(struct vx_health *health, const struct vx_front_view *vi
     }
     /* The name is kept in request.model.  A name that does not fit is no model's. */
     bool fits = strlen(service) < sizeof call->request.model;
-    snprintf(call->request.model, sizeof call->request.model, "%s", fits ? service : "/");
+    snprintf(call->request.model, sizeof call->request.model, "%s",
+             fits ? service : NO_MODEL);
     vx_rpc_message_end(health->rpc, call);
     stream_enter(health, call);
     watch_tell(health, view, call); /* the first one always fits */
@@ -343,9 +350,33 @@ static u64 health_fingerprint(const struct vx_front_view *view)
     return hash;
 }
 
+static vx_status stream_stays(const struct vx_front_view *view, struct vx_call *call,
+                              struct vx_why *why)
+{
+    VX_TRY(vx_access_stays(view->access, &call->ticket, call->method, why));
+    if (stream_reflects(call) || !strcmp(call->request.model, NO_MODEL)) return VX_OK;
+    return check_may(view, call, call->request.model, why);
+}
+
+/* Ends the streams whose tokens were taken away or have expired, which nothing else would:
+ * a Watch sends no message. */
+static void streams_review(struct vx_health *health, const struct vx_front_view *view)
+{
+    const i64 now_ns = vx_clock_ns();
+    if (!view->access || now_ns < health->review_ns) return;
+    health->review_ns = now_ns + REVIEW_NS;
+    for (struct vx_call *call = health->streams, *next; call; call = next) {
+        struct vx_why why = {{0}};
+        next = call->watch_next;
+        vx_status status = stream_stays(view, call, &why);
+        if (status.fault) stream_fail(health, call, status, &why);
+    }
+}
+
 void vx_health_step(struct vx_health *health, const struct vx_front_view *view)
 {
     VX_ON(LOOP);
+    streams_review(health, view);
     u64 seen = health_fingerprint(view);
     if (seen == health->seen && !health->behind) return;
     health->seen = seen;

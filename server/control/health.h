@@ -6,13 +6,15 @@
  *
  *   vx_health_on_call(health, call)      Check, List, Watch, reflection streams
  *   vx_health_on_gone(health, call)      the peer of an open stream left
- *   vx_health_step(health, view)         tells watchers what changed; once per iteration
+ *   vx_health_step(health, view)         tells watchers what changed, ends whose token
+ *                                        is gone; once per iteration
  *
  * Owner    the loop; Watch calls belong to health until they end.
  * Thread   loop.
  * Limits   a Watch stream is a call and counts as one.
  * Fails    Check: NOT_FOUND for an unknown name.  A stream ends RESOURCE_EXHAUSTED when
- *          its client sends more messages and does not read the answers.
+ *          its client sends more messages and does not read the answers, UNAUTHENTICATED
+ *          or PERMISSION_DENIED within a second when its token ends.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import threading
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 import voxeld
 from tritonclient.grpc import service_pb2
 from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from access_rig import CODE, GROUPS, Asker, Tokens, request_of
 from model_files import ConvModel, random_grid
@@ -205,6 +207,44 @@ def test_anyone(repository, tmp_path):
                                                 "token 'open' does not permit model 'other'")
             assert own.infer("a", "other")[0] is CODE.OK
             assert own.infer("open")[0] is CODE.UNAUTHENTICATED  # that token is in no file
+
+
+def test_a_watch_ends_with_its_token(repository, tmp_path):
+    """It sends no message that could be refused; a stream of reflection need not."""
+    tokens = Tokens(tmp_path).add("a", ["read"]).add("b", ["read"]).write()
+    with (Daemon(repository, tmp_path, "--tokens", str(tokens.path)) as daemon,
+          Asker(daemon.grpc, tokens) as own):
+        more = threading.Event()
+
+        def watch(token, service):
+            call = own.health.Watch(health_pb2.HealthCheckRequest(service=service),
+                                    timeout=PATIENCE, metadata=tokens.of(token))
+            assert next(call).status == health_pb2.HealthCheckResponse.SERVING
+            return call
+
+        def questions():
+            yield reflection_pb2.ServerReflectionRequest(list_services="")
+            more.wait(PATIENCE)
+
+        def end_of(call):
+            with pytest.raises(grpc.RpcError):
+                next(call)
+            return call.code(), call.details()
+
+        kept, server, model = watch("b", "conv"), watch("a", ""), watch("a", "conv")
+        reflection = own.reflection.ServerReflectionInfo(questions(), timeout=PATIENCE,
+                                                         metadata=tokens.of("a"))
+        next(reflection)
+        tokens.add("a", ["read"], ["other"]).write()
+        assert end_of(model) == (CODE.PERMISSION_DENIED, "token 'a' does not permit model 'conv'")
+        assert server.is_active() and reflection.is_active()
+        del tokens.entries["a"]
+        tokens.write()
+        for call in (server, reflection):
+            code, text = end_of(call)
+            assert code is CODE.UNAUTHENTICATED and "not known here, or no longer" in text
+        more.set()
+        assert kept.is_active() and watch("b", "conv").cancel() and kept.cancel()
 
 
 # ------- clients -------

@@ -37,6 +37,9 @@ START_TEST(a_ticket_follows_the_table)
     rig_refused(vx_access_model(rig_access, &rig_ticket, "m", &rig_why),
                 VX_CODE_PERMISSION_DENIED, "");
     rig_passes(vx_access_model(rig_access, &rig_ticket, "n", &rig_why));
+    rig_passes(vx_access_stays(rig_access, &rig_ticket, M_MODEL_STREAM_INFER, &rig_why));
+    rig_refused(vx_access_stays(rig_access, &rig_ticket, M_MODEL_READY, &rig_why),
+                VX_CODE_PERMISSION_DENIED, "of the methods 'read'");
     /* Another entry in front of it: the same token, another place. */
     char text[1024];
     snprintf(text, sizeof text,
@@ -53,6 +56,8 @@ START_TEST(a_ticket_follows_the_table)
         rig_refused(rig_spend(1, 1, 0, 0), VX_CODE_UNAUTHENTICATED, "or no longer");
     rig_refused(vx_access_model(rig_access, &rig_ticket, "x", &rig_why),
                 VX_CODE_UNAUTHENTICATED, "");
+    rig_refused(vx_access_stays(rig_access, &rig_ticket, M_MODEL_STREAM_INFER, &rig_why),
+                VX_CODE_UNAUTHENTICATED, "or no longer");
     ck_assert(!vx_access_sees(rig_access, &rig_ticket, "x"));
     ck_assert_str_eq(rig_ticket.name, "");
     struct vx_access_counts counts;
