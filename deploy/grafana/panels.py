@@ -54,7 +54,7 @@ STATS = [
         "Ready",
         "none",
         4,
-        "Instances whose every model can be served",
+        "Instances that are ready",
         [(f"sum(voxeld_ready{{{I}}})", "")],
     ),
     (

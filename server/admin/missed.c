@@ -55,6 +55,7 @@ static bool row_next(const struct vx_metrics_sources *s, struct vx_missed *misse
         if (!row_is_missed(s, model)) continue;
         missed->name = model->name;
         missed->version = model->version;
+        missed->awaited = model->awaited;
         vx_missed_model(model, missed->why);
         return true;
     }
@@ -84,6 +85,7 @@ static bool entry_next(const struct vx_metrics_sources *s, struct vx_missed *mis
     if (!entry) return false;
     missed->name = entry->name;
     missed->version = entry->version;
+    missed->awaited = true;
     vx_utf8_print(missed->why, sizeof missed->why, "model '%s' version %lld is %s",
                   entry->name, (long long)entry->version, VX_REPOSITORY_NO_ROW);
     return true;
@@ -99,6 +101,7 @@ static bool odd_next(const struct vx_metrics_sources *s, struct vx_missed *misse
     if (!odd) return false;
     missed->name = odd->name;
     missed->version = 0;
+    missed->awaited = true;
     snprintf(missed->why, sizeof missed->why, "model '%s' cannot be served: %s",
              odd->name, odd->why.text);
     return true;
@@ -140,7 +143,8 @@ void vx_missed_server(const struct vx_metrics_sources *s, char why[VX_MISSED_WHY
         return;
     }
     struct vx_missed missed = {.kind = VX_MISSED_ROW};
-    if (vx_missed_next(s, &missed)) {
+    while (vx_missed_next(s, &missed)) {
+        if (!missed.awaited) continue;
         memcpy(why, missed.why, sizeof missed.why);
         return;
     }
@@ -148,4 +152,15 @@ void vx_missed_server(const struct vx_metrics_sources *s, char why[VX_MISSED_WHY
     bool said = !vx_registry_next(s->registry, &cursor) && s->problem && s->problem[0];
     snprintf(why, VX_MISSED_WHY_BYTES, "%s",
              said ? s->problem : "the server is starting or stopping");
+}
+
+void vx_missed_note(const struct vx_metrics_sources *s, char note[VX_MISSED_WHY_BYTES])
+{
+    struct vx_missed missed = {.kind = VX_MISSED_ROW};
+    note[0] = '\0';
+    if (!s->ready) return;
+    if (s->problem && s->problem[0])
+        snprintf(note, VX_MISSED_WHY_BYTES, "%s", s->problem);
+    else if (vx_missed_next(s, &missed))
+        memcpy(note, missed.why, sizeof missed.why);
 }

@@ -25,7 +25,8 @@ enum vx_missed_kind { VX_MISSED_ROW, VX_MISSED_ENTRY, VX_MISSED_ODD };
 struct vx_missed {
     enum vx_missed_kind kind;
     const char *name;
-    i64 version; /* 0 when the model has none */
+    i64 version;  /* 0 when the model has none */
+    bool awaited; /* the server may be not ready because of it */
     char why[VX_MISSED_WHY_BYTES];
     /* The walk's own. */
     i32 cursor;
@@ -39,5 +40,9 @@ void vx_missed_model(const struct vx_instance *model, char why[VX_MISSED_WHY_BYT
 /* Why the server is not ready; "" when it is. */
 void vx_missed_server(const struct vx_metrics_sources *sources,
                       char why[VX_MISSED_WHY_BYTES]);
+/* What is odd although the server is ready: in the repository, or a new model that does
+ * not serve.  "" when nothing is, or it is not ready. */
+void vx_missed_note(const struct vx_metrics_sources *sources,
+                    char note[VX_MISSED_WHY_BYTES]);
 
 #endif

@@ -47,8 +47,9 @@ static void answer_models(const struct vx_metrics_sources *s, struct vx_text *te
 
 static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_reply *reply)
 {
-    char why[VX_MISSED_WHY_BYTES];
+    char why[VX_MISSED_WHY_BYTES], note[VX_MISSED_WHY_BYTES];
     vx_missed_server(s, why);
+    vx_missed_note(s, note);
     struct vx_text text;
     vx_text_init(&text, reply->body, reply->capacity);
     vx_text_print(&text, "{\"ready\":%s", s->ready ? "true" : "false");
@@ -58,9 +59,9 @@ static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_repl
         vx_text_add(&text, "\"");
     }
     answer_models(s, &text);
-    if (s->ready && s->problem && s->problem[0]) { /* ready, but not with everything */
+    if (note[0]) { /* ready, but not with everything */
         vx_text_add(&text, ",\"note\":\"");
-        vx_text_json(&text, s->problem);
+        vx_text_json(&text, note);
         vx_text_add(&text, "\"");
     }
     vx_text_add(&text, "}\n");

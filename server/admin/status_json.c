@@ -17,16 +17,16 @@
 
 static void put_server(const struct vx_metrics_sources *s, struct vx_json_writer *json)
 {
-    char why[VX_MISSED_WHY_BYTES];
+    char why[VX_MISSED_WHY_BYTES], note[VX_MISSED_WHY_BYTES];
     vx_missed_server(s, why);
+    vx_missed_note(s, note);
     i64 now_ms = vx_clock_wall_ms();
     vx_json_text(json, "version", VX_VERSION);
     vx_json_i64(json, "now_ms", now_ms);
     vx_json_i64(json, "started_ms", s->metrics->started_ms);
     vx_json_bool(json, "ready", s->ready);
     vx_json_text(json, "why", why);
-    /* What is wrong in the repository although every model serves. */
-    vx_json_text(json, "note", s->ready && s->problem ? s->problem : "");
+    vx_json_text(json, "note", note);
     vx_json_open(json, "requests", '{');
     vx_json_i64(json, "answered", (i64)s->metrics->codes[VX_CODE_OK]);
     vx_json_i64(json, "failed", (i64)vx_metrics_failed(s->metrics));
@@ -169,7 +169,7 @@ static void put_missing(const struct vx_metrics_sources *s, struct vx_json_write
     i32 count = 0;
     bool more = false;
     vx_json_open(json, "missing", '[');
-    while (!s->ready && vx_missed_next(s, &missed)) {
+    while (vx_missed_next(s, &missed)) {
         more = count++ == MISSING_SHOWN;
         if (more) break;
         vx_json_open(json, NULL, '{');

@@ -12,7 +12,7 @@ bool vx_front_is_ready(const struct vx_front *front)
     for (i32 i = 0; i < vx_registry_end(front->registry); i++) {
         const struct vx_instance *row = vx_registry_row(front->registry, i);
         if (row->state == VX_INSTANCE_READY && !vx_instance_serves(row)) return false;
-        any |= row->state != VX_INSTANCE_FREE;
+        any |= row->state != VX_INSTANCE_FREE && row->awaited;
     }
     if (!any && !vx_repository_is_missed(vx_models_listing(front->models)))
         return vx_workers_any_up(front->workers); /* no models: ready if a worker is up */
@@ -41,6 +41,7 @@ void vx_front_announce(struct vx_front *front)
 {
     if (front->announced || !vx_front_is_ready(front)) return;
     front->announced = true;
+    vx_registry_on_ready(front->registry);
     vx_front_tell_manager(front);
     vx_ready_file_post(&front->loop, front->config, vx_rpc_port(front->rpc),
                        vx_http_port(front->http));

@@ -137,6 +137,13 @@ static const char *label_make(char out[LABELS_BYTES], const char *key, const cha
     return out;
 }
 
+static i64 models_missed(const struct vx_metrics_sources *s)
+{
+    const struct vx_repository_listing *listing = vx_registry_listing(s->registry);
+    if (!listing) return 0;
+    return listing->missed + listing->odds_missed + listing->absent_count;
+}
+
 static void render_server(const struct vx_metrics_sources *s, struct vx_text *text)
 {
     struct vx_metric_family family = {.text = text};

@@ -56,8 +56,27 @@ static void models_log(enum vx_log_event event, const struct vx_instance *row)
 
 /* ------- instances and their states ------- */
 
+/* Whether the server is not ready until a new load of the model serves: at its start, when
+ * the model has served, and while nothing else serves.  A model that is new to a server
+ * that serves takes nothing from anybody, and need not even be good: who may add one, or
+ * load it, must not take all replicas from their balancer. */
+static bool models_awaits(const struct vx_models *models, const char *name)
+{
+    bool serves = false;
+    for (i32 i = 0; i < vx_models_end(models); i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state == VX_INSTANCE_FREE || row->state == VX_INSTANCE_UNLOADING)
+            continue;
+        if (row->awaited && !strcmp(row->name, name)) return true;
+        serves |= row->state == VX_INSTANCE_READY;
+    }
+    if (vx_models_is_by_client(models, name)) return false;
+    return !serves || !vx_registry_was_ready(models->options.registry);
+}
+
 /* False when no instance is free: the version waits for one. */
-static bool models_load(struct vx_models *models, const struct vx_repository_entry *entry)
+static bool models_load(struct vx_models *models, const struct vx_repository_entry *entry,
+                        bool awaited)
 {
     /* Before the new instance is added: it goes where the version that it replaces is. */
     u32 placed = vx_models_place(models, entry->name);
@@ -65,6 +84,7 @@ static bool models_load(struct vx_models *models, const struct vx_repository_ent
                                    entry->fingerprint);
     if (instance < 0) return false;
     struct vx_instance *row = vx_models_row(models, instance);
+    row->awaited = awaited;
     row->load_started_ns = vx_clock_ns();
     models->loads[instance] = (struct vx_model_load){
         .id = ++models->load_id,
@@ -132,7 +152,7 @@ static void models_publish(struct vx_models *models, i32 instance)
     struct vx_instance *row = vx_models_row(models, instance);
     row->state = VX_INSTANCE_READY;
     row->reason[0] = '\0';
-    models->loads[instance].served = true;
+    models->loads[instance].served = row->awaited = true;
     row->load_ns = vx_clock_ns() - row->load_started_ns;
     VX_LOG(MODEL_READY, VX_LOG_TEXT("model", row->name),
            VX_LOG_I64("version", row->version),
@@ -187,8 +207,9 @@ static bool models_compare(struct vx_models *models,
         if (retry) vx_models_retry_now(models, instance);
         return true;
     }
+    bool awaited = models_awaits(models, entry->name);
     if (row && row->state != VX_INSTANCE_READY) vx_models_retire(models, instance);
-    return models_load(models, entry);
+    return models_load(models, entry, awaited);
 }
 
 bool vx_models_have(const struct vx_models *models, const char *name)

@@ -72,8 +72,10 @@ struct vx_models {
     i32 wishes_count;
     char wishes[VX_INSTANCES_MAX][VX_NAME_BYTES];
     bool wish_named[VX_INSTANCES_MAX]; /* load_model names it: it is missed when absent */
-    bool wish_new[VX_INSTANCES_MAX];   /* asked for, and no listing has had it yet */
-    i64 wish_ns[VX_INSTANCES_MAX];     /* when it was last asked for */
+    bool wish_start
+        [VX_INSTANCES_MAX]; /* load_model asks for it, by name or *; else a client */
+    bool wish_new[VX_INSTANCES_MAX]; /* asked for, and no listing has had it yet */
+    i64 wish_ns[VX_INSTANCES_MAX];   /* when it was last asked for */
     struct vx_models_waiter waiters[VX_MODELS_WAITERS_MAX];
     struct vx_repository_listing listing;
 };
@@ -134,6 +136,8 @@ void vx_models_release(struct vx_models *models, i32 instance);
 
 /* Whether the model has an instance that is not being unloaded. */
 bool vx_models_have(const struct vx_models *models, const char *name);
+/* Whether a client asked for the model, and not load_model. */
+bool vx_models_is_by_client(const struct vx_models *models, const char *name);
 /* Whether a listed model should be loaded. */
 bool vx_models_wants(const struct vx_models *models, const char *name);
 /* Whether this is the first listing after a client asked for the model: then a failed

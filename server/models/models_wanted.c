@@ -26,7 +26,7 @@ static bool wish_add(struct vx_models *models, const char *name)
     models->wish_new[at] = true;
     models->wish_ns[at] = vx_clock_ns();
     if (known >= 0) return true;
-    models->wish_named[at] = false;
+    models->wish_named[at] = models->wish_start[at] = false;
     char *wish = models->wishes[models->wishes_count++];
     size_t length = strlen(name);
     VX_ASSERT(length < VX_NAME_BYTES);
@@ -41,6 +41,7 @@ static void wish_remove(struct vx_models *models, const char *name)
     i32 last = --models->wishes_count;
     if (at != last) memcpy(models->wishes[at], models->wishes[last], VX_NAME_BYTES);
     models->wish_named[at] = models->wish_named[last];
+    models->wish_start[at] = models->wish_start[last];
     models->wish_new[at] = models->wish_new[last];
     models->wish_ns[at] = models->wish_ns[last];
 }
@@ -48,6 +49,12 @@ static void wish_remove(struct vx_models *models, const char *name)
 static bool listing_has(const struct vx_models *models, const char *name)
 {
     return vx_repository_find(&models->listing, name, 0) != NULL;
+}
+
+bool vx_models_is_by_client(const struct vx_models *models, const char *name)
+{
+    const i32 at = models->mode == VX_MODELS_EXPLICIT ? wish_find(models, name) : -1;
+    return at >= 0 && !models->wish_start[at];
 }
 
 bool vx_models_wants(const struct vx_models *models, const char *name)
@@ -86,7 +93,8 @@ static vx_status start_wishes(struct vx_models *models, const char *list,
         VX_ENSURE_WHY(wish_add(models, name), why, INVALID_ARGUMENT,
                       "load_model has too many names",
                       "load_model: expected at most %d models", VX_INSTANCES_MAX);
-        models->wish_named[wish_find(models, name)] = true;
+        const i32 at = wish_find(models, name);
+        models->wish_named[at] = models->wish_start[at] = true;
     }
     return VX_OK;
 }
@@ -341,9 +349,13 @@ void vx_models_wanted_before(struct vx_models *models)
 {
     if (!models->listing.quiet) wanted_log_missing(models);
     if (!models->wish_all) return;
-    for (i32 e = 0; e < models->listing.count; e++)
-        if (!wish_add(models, models->listing.entries[e].name))
-            models->listing.entries[e].no_row = true; /* too many models are wanted */
+    for (i32 e = 0; e < models->listing.count; e++) {
+        struct vx_repository_entry *entry = &models->listing.entries[e];
+        if (wish_add(models, entry->name))
+            models->wish_start[wish_find(models, entry->name)] = true;
+        else
+            entry->no_row = true; /* too many models are wanted */
+    }
     for (i32 i = 0; i < vx_repository_odds(&models->listing); i++)
         if (models->listing.odds[i].model)
             (void)wish_add(models, models->listing.odds[i].name);

@@ -9,7 +9,7 @@
 
 struct vx_registry {
     const struct vx_repository_listing *listing; /* NULL: not known */
-    bool hides_names;
+    bool hides_names, was_ready;
     i32 end; /* one more than the highest index that was ever used */
     /* The numbers of rows 0 .. end-1, by name, version and number.  Rows that are FREE
      * again keep their place until they are used for another version. */
@@ -89,8 +89,10 @@ i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
     for (i32 i = 0; i < VX_INSTANCES_MAX; i++) {
         struct vx_instance *row = &registry->rows[i];
         if (row->state != VX_INSTANCE_FREE) continue;
-        *row = (struct vx_instance){
-            .state = VX_INSTANCE_LOADING, .version = version, .fingerprint = fingerprint};
+        *row = (struct vx_instance){.state = VX_INSTANCE_LOADING,
+                                    .awaited = true,
+                                    .version = version,
+                                    .fingerprint = fingerprint};
         memcpy(row->name, name, strlen(name) + 1);
         order_place(registry, i);
         return i;
@@ -289,13 +291,23 @@ static bool row_has_ready_sibling(const struct vx_registry *registry,
 bool vx_registry_all_ready(struct vx_registry *registry)
 {
     bool any = false;
-    if (registry->listing && vx_repository_is_missed(registry->listing)) return false;
     for (i32 i = 0; i < registry->end; i++) {
         const struct vx_instance *row = &registry->rows[i];
         if (row->state == VX_INSTANCE_READY) any = true;
-        bool wanted =
-            row->state == VX_INSTANCE_LOADING || row->state == VX_INSTANCE_UNAVAILABLE;
+        bool wanted = row->awaited && (row->state == VX_INSTANCE_LOADING ||
+                                       row->state == VX_INSTANCE_UNAVAILABLE);
         if (wanted && !row_has_ready_sibling(registry, row)) return false;
     }
-    return any;
+    bool missed = registry->listing && vx_repository_is_missed(registry->listing);
+    return any && (!missed || registry->was_ready);
+}
+
+void vx_registry_on_ready(struct vx_registry *registry)
+{
+    registry->was_ready = true;
+}
+
+bool vx_registry_was_ready(const struct vx_registry *registry)
+{
+    return registry->was_ready;
 }

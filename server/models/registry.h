@@ -71,6 +71,7 @@ struct vx_instance_stats {
 
 struct vx_instance {
     enum vx_instance_state state;
+    bool awaited; /* without it the server is not ready */
     char name[VX_NAME_BYTES];
     i64 version;
     u64 fingerprint; /* of its entry in the listing: it differs when the files changed */
@@ -111,7 +112,7 @@ vx_registry_listing(const struct vx_registry *registry);
 i32 vx_registry_end(const struct vx_registry *registry);
 /* The instance with this number, in any state. */
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance);
-/* Takes a FREE instance and makes it LOADING.  -1 when there is none. */
+/* Takes a FREE instance and makes it LOADING and awaited.  -1 when there is none. */
 i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
                     u64 fingerprint);
 /* The instance for an inference: `version` 0 = the highest that is READY. */
@@ -128,8 +129,12 @@ VX_MUST_USE vx_status vx_registry_find(struct vx_registry *registry, const char 
 struct vx_instance *vx_registry_next(struct vx_registry *registry, i32 *cursor);
 /* The cursor at which the instances of this version begin, if there are any. */
 i32 vx_registry_seek(const struct vx_registry *registry, const char *name, i64 version);
-/* True when there is a model, and all models are READY.  A version that is not READY or
- * has no instance does not count when another version of the same model is READY. */
+/* True when there is a model, and all that are awaited are READY.  A version that is not
+ * READY or has no instance does not count when another version of its model is READY. */
 bool vx_registry_all_ready(struct vx_registry *registry);
+/* The server was ready for the first time.  From now on a model of the repository without
+ * an instance does not count while another model is READY: it has never served. */
+void vx_registry_on_ready(struct vx_registry *registry);
+bool vx_registry_was_ready(const struct vx_registry *registry);
 
 #endif

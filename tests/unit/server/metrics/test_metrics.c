@@ -175,6 +175,7 @@ END_TEST
 START_TEST(server_and_workers_are_said)
 {
     render();
+    expect("voxeld_models_missed", "0");
     expect("voxeld_queued_requests", "3");
     expect("voxeld_queued_voxels", "94245");
     expect("voxeld_running_requests", "2");
