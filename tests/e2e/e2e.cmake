@@ -56,7 +56,7 @@ vx_e2e_test(NAME e2e_lying_server FILE tests/e2e/test_lying_server.py SECONDS 16
 vx_e2e_test(NAME e2e_admin_floods FILE tests/e2e/test_admin_floods.py SECONDS 16 LABELS long)
 vx_e2e_test(NAME e2e_log_reader FILE tests/e2e/test_log_reader.py SECONDS 20 LABELS long)
 vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py SECONDS 8)
-vx_e2e_test(NAME e2e_readiness FILE tests/e2e/test_readiness.py SECONDS 8)
+vx_e2e_test(NAME e2e_readiness FILE tests/e2e/test_readiness.py SECONDS 10)
 vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py SECONDS 20 LABELS long)
 vx_e2e_test(NAME e2e_room FILE tests/e2e/test_room.py SECONDS 12)
 # A wall clock that jumps, for LD_PRELOAD; a sanitizer's own library must come first, and cannot.
