@@ -15,6 +15,7 @@
 struct diff_options {
     const char *sides[2]; /* A and B */
     const char *example, *layers, *picture, *draw, *voxeld, *cache;
+    const char *device_bytes, *cache_bytes;
     double bound;
     int64_t sample; /* -1 = not set */
     struct view_options view;
@@ -70,8 +71,11 @@ static int record_models(const struct diff_options *o, struct diff_source *sides
 {
     char found[PATH_MAX];
     struct voxel_error error;
-    struct diff_wanted wanted = {
-        .voxeld = o->voxeld, .layers = o->layers, .cache = o->cache};
+    struct diff_wanted wanted = {.voxeld = o->voxeld,
+                                 .layers = o->layers,
+                                 .cache = o->cache,
+                                 .device_bytes = o->device_bytes,
+                                 .cache_bytes = o->cache_bytes};
     if (!sides[0].model && !sides[1].model) {
         if (!o->example) return CLI_DONE;
         return say("--example has no effect: both are recordings, which have their own");

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ARGUMENTS_MAX 20
+#define ARGUMENTS_MAX 24
 
 extern char **environ;
 
@@ -142,7 +142,9 @@ static enum voxel_code record_to(const struct diff_source *source,
     } more[] = {{"--device", source->device},
                 {"--precision", source->precision},
                 {"--layers", wanted->layers},
-                {"--cache", wanted->cache}};
+                {"--cache", wanted->cache},
+                {"--device-bytes", wanted->device_bytes},
+                {"--cache-bytes", wanted->cache_bytes}};
     size_t count = 7;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         if (!more[i].value || !*more[i].value) continue;

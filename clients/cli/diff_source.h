@@ -42,10 +42,11 @@ enum voxel_code diff_source_parse(const char *text, struct diff_source *source,
 bool diff_source_example(const struct diff_source *source, char path[PATH_MAX]);
 
 struct diff_wanted {
-    const char *voxeld;  /* NULL = beside this program, else in PATH */
-    const char *example; /* a .npz with coords and feats */
-    const char *layers;  /* NULL = all */
-    const char *cache;   /* of kernels, or NULL */
+    const char *voxeld;                     /* NULL = beside this program, else in PATH */
+    const char *example;                    /* a .npz with coords and feats */
+    const char *layers;                     /* NULL = all */
+    const char *cache;                      /* of kernels, or NULL */
+    const char *device_bytes, *cache_bytes; /* as 16G; NULL = voxeld's defaults */
     bool outputs_only;
 };
 enum voxel_code diff_source_record(struct diff_source *source,

@@ -338,6 +338,9 @@ def test_an_example_that_does_not_fit_names_what_to_set(folder, tmp_path, flag):
     text = record(folder / "minkunet", large, tmp_path / "r.npz", flag, "1M", code=1).stderr
     assert "minkunet: the example has 20000 voxels, which need " in text, text
     assert f"; {flag} is 1048576: at most " in text and "_" not in text, text
+    done = run(VOXEL, "diff", folder / "minkunet", folder / "minkunet", "--example", large,
+               flag, "1M", code=2)
+    assert f"; {flag} is 1048576: at most " in done.stderr, done.stderr
 
 
 def test_labels_against_numbers_are_said_to_be(tmp_path):
