@@ -144,10 +144,12 @@ struct vx_rpc_govern {
     u16 origin;                        /* struct vx_peer */
     bool fresh;                        /* has begun no call, and is not closed */
     i64 unfinished_since_ns;           /* since when none of its messages has ended */
+    i64 held_since_ns;                 /* since when it holds bytes of some */
     u64 bytes_seen, spent, spent_seen; /* at the last check */
     u64 calls_seen, finished_seen;
     bool held_up;             /* for calls, work or a rest, since the last check */
-    bool slow;                /* brought little since the last check */
+    bool little;              /* brought little since the last check, read or not */
+    bool slow;                /* the same, and it did not wait for us */
     i32 still, unread, flood; /* checks in a row */
     i32 untaken;              /* those in which it waited for messages to be taken */
     i32 waiting_seen;         /* messages that waited at the last check */
@@ -278,8 +280,9 @@ struct vx_rpc_reading vx_rpc_govern_reading(struct vx_rpc_place place);
 /* Whether gRPC may be asked for one more message of the connection.  If not, the messages
  * that it has announced must end first. */
 bool vx_rpc_govern_may_ask(struct vx_rpc_place place);
-/* Whether a message of it is overdue: nothing of the message is here, or little comes. */
-bool vx_rpc_govern_is_due(struct vx_rpc_place place);
+/* Whether a message of it is overdue: nothing of the message is here, or little comes; waits_too: also
+ * where it waits for room, whatever its socket has. */
+bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too);
 
 /* rpc_intercept.c calls these in place of the system's functions.  A descriptor that is
  * not governed is read and written as usual. */

@@ -34,9 +34,12 @@
 /* After an origin within its part has waited for room, others keep to theirs for so long: a gateway
  * with a round of requests now and then found all of it taken by a byte each of a crowd. */
 #define WANTED_NS (5 * VX_NS_PER_S)
-/* One connection of an origin for so much of receive_bytes_max has its small part whatever the origin
- * holds: those with small requests beside large ones.  A byte keeps 8 KiB, so they are a 32nd. */
+/* One connection for so much of receive_bytes_max has its small part whatever its origin holds, if it
+ * holds nothing yet: those with small requests beside large ones.  A byte keeps 8 KiB, so they are a
+ * 32nd.  The origins that hold some share them, but some of each have one: with 4 an honest client
+ * beside five connections of its address with 60 KB each was not read at all. */
 #define HOLDER_BYTES (256 << 10)
+#define HOLDERS_MIN  16
 /* A frame costs about a microsecond, so all connections together get a fiftieth of a
  * processor beside what their answers earn. */
 #define WORK_ONE_MAX   2000
@@ -207,20 +210,21 @@ void vx_rpc_govern_held_end(const struct vx_rpc_govern *govern)
 void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns)
 {
     struct vx_rpc_governor *governor = govern->governor;
-    if (vx_rpc_govern_is_over(govern)) return;
+    if (!vx_rpc_govern_may_want(govern)) return;
+    governor->lately_of[govern->origin].wanted = governor->looks + 1;
     if (governor->wanted_by != govern->origin)
         governor->wanted_else_ns = governor->wanted_ns;
     governor->wanted_by = govern->origin;
     governor->wanted_ns = now_ns;
 }
 
-/* Whether another origin, within its part, has waited for room of late. */
-static bool others_want(const struct vx_rpc_govern *govern)
+/* Whether another origin, whose wants count, has waited for room so lately. */
+static bool others_want(const struct vx_rpc_govern *govern, i64 lately_ns)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i64 wanted_ns = governor->wanted_by == govern->origin ? governor->wanted_else_ns
                                                           : governor->wanted_ns;
-    return wanted_ns && governor->turn_ns - wanted_ns < WANTED_NS;
+    return wanted_ns && governor->turn_ns - wanted_ns < lately_ns;
 }
 
 /* One with little is not over it: a byte is a buffer of 8 KiB,
@@ -230,24 +234,39 @@ bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern)
     const struct vx_rpc_governor *governor = govern->governor;
     const i64 held = governor->held_of[govern->origin];
     i32 others = governor->origins_holding - (held > 0);
-    if (!others) others = others_want(govern);
-    return others && held > HELD_SMALL &&
-           held > vx_rpc_govern_room(governor) / (others + 1);
+    if (!others) others = others_want(govern, WANTED_NS);
+    const struct vx_rpc_lately lately = vx_rpc_govern_lately(govern);
+    const i64 equal = vx_rpc_govern_room(governor) / (others + 1);
+    return others && held > HELD_SMALL && held > equal + lately.ended - lately.stood;
+}
+
+bool vx_rpc_govern_may_want(const struct vx_rpc_govern *govern)
+{
+    return !vx_rpc_govern_only_holds(govern) || !vx_rpc_govern_is_over(govern);
 }
 
 bool vx_rpc_govern_is_bound(const struct vx_rpc_govern *govern)
 {
-    return others_want(govern) && vx_rpc_govern_is_over(govern);
+    return others_want(govern, WANTED_NS) && vx_rpc_govern_is_over(govern);
 }
 
-/* Of an origin that has more than its part few connections have a small part: a byte of a message
- * on each of 1,000 connections of one address was all room. */
+bool vx_rpc_govern_is_barred(const struct vx_rpc_govern *govern)
+{
+    return others_want(govern, VX_RPC_STUCK_NS) && vx_rpc_govern_only_holds(govern) &&
+           vx_rpc_govern_is_over(govern);
+}
+
+/* Of an origin that has more than its part few connections have a small part, and none adds to what
+ * it has: a byte of a message on each of 1,000 connections of one address was all room, and 4 KiB each
+ * of 950, of 16 addresses, 30 MB of buffers. */
 static bool has_small(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
-    const i32 holders = governor->holders_of[govern->origin] - (govern->meter.held > 0);
-    return holders < governor->receive_bytes_max / HOLDER_BYTES ||
-           !vx_rpc_govern_is_over(govern);
+    if (!vx_rpc_govern_is_over(govern)) return true;
+    const i32 origins = governor->origins_holding ? governor->origins_holding : 1;
+    const i64 few = governor->receive_bytes_max / HOLDER_BYTES / origins;
+    return !govern->meter.held &&
+           governor->holders_of[govern->origin] < clamp(few, HOLDERS_MIN, INT32_MAX);
 }
 
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)

@@ -80,10 +80,11 @@ static enum claim claim_of(const struct vx_rpc_govern *govern, i64 now_ns)
     return govern->meter.preface_left ? CLAIM_NONE : CLAIM_PREFACE;
 }
 
-/* Of the origin that has most of them, the connection with the least claim is closed.  What we
- * have not heard is not judged: gRPC reads it soon, and then it begins a call, or is
- * closed for what it sent, or has a smaller claim.  Of a crowd that was closed unheard,
- * newcomers from its address were a part. */
+/* Of the origin that has most of them, the connection with the least claim is closed; never one of an
+ * origin with less than an equal part of them.  What we have not heard is not judged: gRPC reads it
+ * soon, and then it begins a call, or is closed for what it sent, or has a smaller claim.  Of a
+ * crowd that was closed unheard, newcomers from its address were a part; and while a crowd of 900
+ * was not heard, a client of another address was closed each time it had no call for 2 s. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *going = NULL;
@@ -91,11 +92,12 @@ void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns)
     i32 most = governor->connections_max / FRESH_PART, looks = 0, from = 0;
     if (most < FRESH_MIN) most = FRESH_MIN;
     if (governor->fresh <= most) return;
+    i32 part = governor->fresh / governor->origins_open;
     i64 since_ns = governor->fresh > 2 * most ? now_ns : now_ns - FRESH_NS;
     for (struct vx_rpc_govern *one = governor->oldest; one; one = one->previous) {
-        if (!one->fresh) continue;
-        if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
         i32 count = governor->fresh_of[one->origin];
+        if (!one->fresh || count < part) continue;
+        if (one->begun_ns > since_ns || looks++ == FRESH_LOOK) break;
         enum claim claim = claim_of(one, now_ns);
         if (claim == CLAIM_UNHEARD) continue;
         if (going && (count < from || (count == from && claim >= least))) continue;

@@ -9,6 +9,7 @@
  *   rpc_govern_buffers.c  what gRPC's read buffers keep
  *   rpc_govern_walk.c  what was read and sent, through the meter
  *   rpc_govern_turn.c  which connection may continue, which is closed
+ *   rpc_govern_crowd.c  what origins end and only hold, and who goes of those that hold much
  *   rpc_govern_leave.c  connections that gRPC has ended, while the server stops
  *   rpc_intercept.c    recvmsg, sendmsg and epoll_ctl
  *
@@ -38,6 +39,14 @@
 /* While so few calls of all connections are unseen, reads are not shortened for calls. */
 #define CALLS_UNSEEN_FEW 64
 
+/* What an origin did of late, halved at each check (500 ms). */
+struct vx_rpc_lately {
+    i64 ended;  /* bytes of its messages that have ended */
+    i64 stood;  /* bytes of its connections that stood, at each check again */
+    u32 look;   /* the check at which both were last halved */
+    u32 wanted; /* the check before which it last wanted room; 0 = it never did */
+};
+
 struct vx_rpc_governor {
     i32 connections_max;
     i64 message_bytes_max, receive_bytes_max, receive_ns_max;
@@ -65,8 +74,8 @@ struct vx_rpc_governor {
     struct vx_rpc_govern *beyond;
     i64 beyond_ns;   /* when it last had something to read */
     i32 beyond_slow; /* checks in a row */
-    /* When room was last wanted by an origin that has no more than its part: by which one, and when
-     * by another one than that; 0 = never. */
+    /* When room was last wanted by an origin whose wants count (may_want): by which one, and when by
+     * another one than that; 0 = never. */
     i64 wanted_ns, wanted_else_ns;
     u16 wanted_by;
     i64 freed_ns;         /* when much of `held` was last freed */
@@ -93,6 +102,8 @@ struct vx_rpc_governor {
     i32 origins_served;              /* origins that have such streams */
     i64 held_of[VX_PEER_ORIGINS];    /* the part of `held` of each, without `going` */
     i32 holders_of[VX_PEER_ORIGINS]; /* connections of each that hold some */
+    struct vx_rpc_lately lately_of[VX_PEER_ORIGINS];
+    u32 looks;                       /* checks so far */
     u64 tensors_of[VX_PEER_ORIGINS]; /* bytes of the arena that each origin has */
     u64 answers_of[VX_PEER_ORIGINS]; /* the part of `answers` of each */
     i32 takers_of[VX_PEER_ORIGINS];  /* its connections that have some */
@@ -158,10 +169,15 @@ i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor);
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How much more the room may hold with the message beyond it. */
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor);
-/* Whether its origin holds more than its part, beside others that hold some, or want some. */
+/* Whether its origin holds more than its part, beside others that hold some, or want some: an equal
+ * one and what it ended of late, less what stood. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern);
 /* Whether it may add nothing, since its origin is over its part and another wants room. */
 bool vx_rpc_govern_is_bound(const struct vx_rpc_govern *govern);
+/* Whether it gets no turn either, since its origin only holds what it has, and another wants room now:
+ * in each pause of a gateway of some ms 900 connections with 60 KB each took some of what turns may add,
+ * until nothing was left. */
+bool vx_rpc_govern_is_barred(const struct vx_rpc_govern *govern);
 /* It waits for room, and has something to read. */
 void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns);
 /* Its connection holds so many more bytes. */
@@ -239,6 +255,16 @@ bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern);
 /* rpc_govern_crowd.c */
 /* All room is taken, and no larger message has ended for so long. */
 #define VX_RPC_STUCK_NS VX_NS_PER_S
+/* What its origin did of late. */
+struct vx_rpc_lately vx_rpc_govern_lately(const struct vx_rpc_govern *govern);
+/* So many bytes of its messages have ended. */
+void vx_rpc_govern_ended_add(const struct vx_rpc_govern *govern, i64 bytes);
+/* At a check: counts what it holds, if it stands. */
+void vx_rpc_govern_stood_add(const struct vx_rpc_govern *govern, i64 now_ns);
+/* Whether its origin only holds: more stood than ended of late. */
+bool vx_rpc_govern_only_holds(const struct vx_rpc_govern *govern);
+/* Whether what it wants counts: unless its origin has more than its part, and only holds it. */
+bool vx_rpc_govern_may_want(const struct vx_rpc_govern *govern);
 /* Closes connections of origins that hold more than their part, which bring nothing.  False: there
  * are none. */
 bool vx_rpc_govern_close_crowds(struct vx_rpc_governor *governor, i64 now_ns);

@@ -344,12 +344,14 @@ bool vx_rpc_govern_may_ask(struct vx_rpc_place place)
     return may;
 }
 
-bool vx_rpc_govern_is_due(struct vx_rpc_place place)
+bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    bool due = !govern || govern->meter.silent ||
-               (govern->meter.unfinished && govern->slow && !govern->waits);
+    bool due = !govern || govern->meter.silent;
+    if (!due && govern->meter.unfinished)
+        due = govern->waits ? waits_too && govern->waits == VX_RPC_WAIT_BYTES
+                            : govern->slow;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return due;
 }

@@ -80,10 +80,11 @@ bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern)
     return vx_rpc_govern_has_spoken(govern);
 }
 
-/* What is left of its messages. */
+/* What is left of its messages, whose prefixes have come as well. */
 static i64 rest_of(const struct vx_rpc_govern *govern)
 {
-    return govern->meter.announced - govern->meter.came;
+    const struct vx_h2_meter *meter = &govern->meter;
+    return meter->announced + meter->unfinished * VX_H2_PREFIX_BYTES - meter->came;
 }
 
 /* What it asks for: less if little is left of its messages, it used its turns, and its origin has
@@ -154,7 +155,14 @@ struct next {
  * stays. */
 static bool may_own(const struct vx_rpc_govern *govern)
 {
-    return govern->meter.held || !vx_rpc_govern_is_bound(govern);
+    if (!govern->meter.held) return !vx_rpc_govern_is_bound(govern);
+    return !vx_rpc_govern_is_barred(govern);
+}
+
+/* One message may lie beyond the room. */
+static bool may_pass(const struct vx_rpc_govern *govern)
+{
+    return govern->meter.unfinished == 1 && !vx_rpc_govern_is_barred(govern);
 }
 
 static void next_consider(struct next *next, struct vx_rpc_govern *one)
@@ -162,8 +170,8 @@ static void next_consider(struct next *next, struct vx_rpc_govern *one)
     bool hides = one->waits == VX_RPC_WAIT_HIDDEN;
     bool owner =
         !hides && may_own(one) && (!next->owner || goes_before(one, next->owner));
-    bool beyond = !hides && one->meter.unfinished == 1 &&
-                  (!next->beyond || goes_before(one, next->beyond));
+    bool beyond =
+        !hides && may_pass(one) && (!next->beyond || goes_before(one, next->beyond));
     bool speaker =
         hides && (!next->speaker || vx_rpc_govern_speaks_before(one, next->speaker));
     if (!(owner || beyond || speaker) || !vx_rpc_govern_has_spoken(one)) return;
@@ -200,7 +208,7 @@ static bool wants(const struct vx_rpc_govern *govern, i64 now_ns)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     bool said = governor->wanted_ns == now_ns && governor->wanted_by == govern->origin;
-    return !said && !vx_rpc_govern_is_over(govern) && vx_rpc_govern_has_spoken(govern);
+    return !said && vx_rpc_govern_may_want(govern) && vx_rpc_govern_has_spoken(govern);
 }
 
 static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
@@ -234,10 +242,13 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
     return now_ns + OWNER_NS < next_ns ? now_ns + OWNER_NS : next_ns;
 }
 
-static bool waits_for_room(const struct vx_rpc_governor *governor)
+/* Whether room is wanted: by anybody, or by one whose origin does not only hold some. */
+static bool waits_for_room(const struct vx_rpc_governor *governor, bool anybody)
 {
     for (const struct vx_rpc_govern *one = governor->live; one; one = one->next)
-        if (one->waits == VX_RPC_WAIT_BYTES && vx_rpc_govern_has_spoken(one)) return true;
+        if (one->waits == VX_RPC_WAIT_BYTES && (anybody || vx_rpc_govern_may_want(one)) &&
+            vx_rpc_govern_has_spoken(one))
+            return true;
     return false;
 }
 
@@ -249,13 +260,13 @@ static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
     if (governor->wanted_ns && now_ns - governor->wanted_ns <= LOOK_NS &&
         vx_rpc_govern_close_crowds(governor, now_ns))
         return;
-    if (governor->beyond || now_ns - governor->freed_ns < VX_RPC_STUCK_NS) return;
+    if (now_ns - governor->freed_ns < VX_RPC_STUCK_NS) return;
     if (vx_rpc_govern_room_owner(governor) > 0) return;
     if (vx_rpc_govern_close_crowds(governor, now_ns)) {
         governor->freed_ns = now_ns;
         return;
     }
-    if (governor->owner) return;
+    if (governor->owner || governor->beyond) return;
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
         if (one->still && !vx_rpc_govern_waits_for_us(one))
             return; /* one without progress is closed first */
@@ -412,7 +423,7 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     i64 late_ns = govern->governor->receive_ns_max;
     const struct vx_h2_meter *meter = &govern->meter;
     bool waits = vx_rpc_govern_waits_for_us(govern);
-    bool slow = !waits && meter->bytes - govern->bytes_seen < SLOW_BYTES;
+    bool little = meter->bytes - govern->bytes_seen < SLOW_BYTES;
     look_still(govern, room_wanted && (!waits || govern->had_turn || stalls(govern)));
     govern->had_turn = false;
     govern->unread = is_unread(govern) ? govern->unread + 1 : 0;
@@ -423,7 +434,9 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->finished_seen = meter->finished;
     govern->bytes_seen = meter->bytes;
     govern->spent_seen = govern->spent;
-    govern->slow = slow;
+    govern->little = little;
+    govern->slow = little && !waits;
+    vx_rpc_govern_stood_add(govern, now_ns);
     if (waits) govern->unfinished_since_ns += LOOK_NS;
     bool late = late_ns && meter->unfinished &&
                 now_ns - govern->unfinished_since_ns > late_ns + LATE_NS;
@@ -435,11 +448,13 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
 
 static void look(struct vx_rpc_governor *governor, i64 now_ns)
 {
-    bool room_wanted = waits_for_room(governor);
+    const bool room_wanted = waits_for_room(governor, true);
+    const bool room_due = room_wanted && waits_for_room(governor, false);
     governor->look_ns = now_ns;
+    governor->looks++;
     look_beyond(governor, room_wanted, now_ns);
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
-        look_at(one, room_wanted, now_ns);
+        look_at(one, room_due, now_ns);
     if (!room_wanted) governor->freed_ns = now_ns;
     look_stuck(governor, now_ns);
 }

@@ -32,7 +32,7 @@ static bool has_more(const struct vx_rpc_record *record)
 static i64 stream_idle_ns(const struct vx_rpc_record *record)
 {
     struct vx_rpc_place place = vx_rpc_place_of(record);
-    bool behind = vx_rpc_govern_is_behind(place) && !vx_rpc_govern_is_due(place);
+    bool behind = vx_rpc_govern_is_behind(place) && !vx_rpc_govern_is_due(place, false);
     if (has_more(record)) return VX_RPC_AWAIT_NS;
     return record->stream.served || behind ? STREAM_IDLE_NS : STREAM_FRESH_NS;
 }

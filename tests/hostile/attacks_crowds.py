@@ -9,6 +9,7 @@ from swarm import CLOSE
 
 CROWD = 6000  # more than connections_max
 MB = 1 << 20
+PIECE = 8000  # of a message, in one frame
 WINDOW_MAX = 2**31 - 1
 LIVE = h2.SERVICE + "ServerLive"
 NEWCOMERS = 24
@@ -130,7 +131,7 @@ def some_at_once(model, most=8, count=40):
     return script
 
 
-def rounds_beside(crowd, body, most, times, count=16):
+def rounds_beside(crowd, body, most, times, after=2, count=16):
     """An honest gateway, which comes when the crowd has been there for a while: so many requests at
     once on one connection, and the next round when all are answered.  It wants no call refused, and
     `count` rounds beside the crowd in less than so many times what as many take afterwards, when
@@ -144,7 +145,7 @@ def rounds_beside(crowd, body, most, times, count=16):
                 one.pause(FAR)
 
     def is_there():
-        return sum(one.socket is not None and one.waits for one in crowd) > 0.9 * len(crowd)
+        return sum(one.socket is not None for one in crowd) > 0.9 * len(crowd)
 
     def script(peer):
         windows, ids = h2.Windows(), itertools.count(1, 2)
@@ -165,7 +166,7 @@ def rounds_beside(crowd, body, most, times, count=16):
         yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
         while not is_there():
             yield 0.02
-        yield 2  # what it has sent is read, and held
+        yield after  # what it has sent is read, and held
         beside = yield from rounds()
         leave()
         while not peer.served and windows.answered >= windows.ended:
@@ -181,6 +182,34 @@ def room_one_byte(swarm, target):
     swarm.add(900, target.grpc, calls_of(*h2.kept_block(h2.INFER), b"\0"), sources=1)
     body = h2.message(h2.infer_request(target.model, 6000))
     swarm.add_honest(1, target.grpc, rounds_beside(swarm.peers[-900:], body, 48, times=5))
+
+
+def begins_and_waits(bytes_more):
+    """A call with a byte of its message, and a second later more of it, which lies in its socket
+    while there is no room."""
+    block = h2.call_block(h2.INFER)
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening() + h2.headers(1, block) + h2.data(1, h2.message(b"\0", MB))
+        yield 1
+        for _ in range(bytes_more // PIECE):
+            yield windows.take({}) + h2.data(1, bytes(PIECE))
+            yield 0.05
+        while 1 not in windows.ended:
+            yield windows.take({}) or None
+        yield CLOSE
+    return script
+
+
+@attack("900 connections of four addresses with a call each, of whose message 56 KB wait in its "
+        "socket, beside a gateway with 48 requests of 96 KB at once", seconds=5, more=40)
+def room_unread(swarm, target):
+    swarm.add(900, target.grpc, begins_and_waits(7 * PIECE), sources=4)
+    body = h2.message(h2.infer_request(target.model, 3000))
+    swarm.add_honest(1, target.grpc,
+                     rounds_beside(swarm.peers[-900:], body, 48, times=3, after=4, count=8))
 
 
 @attack("1,000 connections of one address with an inference of a voxel each, beside a client that "

@@ -109,6 +109,7 @@ CROWDS = {
     "crowd_shares": (("crowd_shares",), 3),
     "crowd_one_byte": (("crowd_one_byte",), 3),
     "room_one_byte": (("room_one_byte",), 5),
+    "room_unread": (("room_unread",), 5),
     "queue_crowd": (("queue_crowd",), 3),
     "watch_crowd": (("watch_crowd",), 5),
     "addresses_one_byte": (("addresses_one_byte",), 5),
@@ -162,7 +163,7 @@ QUICK = {
     "room_kept", "pieces_pinned", "buffers_kept",
     "messages_pinned", "messages_second", "places_halved", "fields_unknown", "crowd_calls",
     "crowd_asks", "crowd_comes", "crowd_shares", "crowd_one_byte", "watch_crowd", "past_windows",
-    "room_one_byte",
+    "room_unread",
     "answers_two", "streams_kept", "addresses_one_byte",
     "calls", "messages",
 }

@@ -219,6 +219,21 @@ START_TEST(of_fresh_connections_the_crowd_goes)
 }
 END_TEST
 
+/* 513 connections of which one is another address's: it keeps its place, however old it is, while the
+ * crowd's are not heard. */
+START_TEST(of_fresh_connections_the_few_stay)
+{
+    enum { FEW, CROWD };
+    rig_open(0);
+    for (i32 i = 0; i < RIG_CONNECTIONS_MAX / 2 + 1; i++) {
+        make(rig_connect_from(i ? CROWD : FEW), i ? SPOKEN : GREETED);
+        if (!i) vx_rpc_governor_row(rig_governor, i)->begun_ns -= 10 * VX_NS_PER_S;
+    }
+    for (i32 i = 0; i < rig_count; i++) ck_assert(!rig_is_closed(i));
+    rig_close();
+}
+END_TEST
+
 /* What was closed takes no place of others, though gRPC has not ended it yet: of 512
  * connections one after the other is closed, and as many come. */
 START_TEST(of_fresh_connections_the_closed_count_no_more)
@@ -252,6 +267,7 @@ int main(void)
     tcase_add_test(tests, equal_origins_make_way_for_another);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 8);
     tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
+    tcase_add_test(tests, of_fresh_connections_the_few_stay);
     tcase_add_test(tests, of_fresh_connections_the_closed_count_no_more);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

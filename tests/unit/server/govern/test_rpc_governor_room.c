@@ -1,5 +1,6 @@
 /* The room of unfinished messages, shared out among origins: who has more than its part adds
- * nothing where another wants some, and what stands makes way.
+ * nothing where another wants some, and what stands makes way, whether its next bytes lie there
+ * or not.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,6 +17,8 @@
 enum { CROWD = 1, GATEWAY, OTHER, MANY = 9, MESSAGE = 300000, PIECE = 16384 };
 enum { ALL = MESSAGE + VX_H2_PREFIX_BYTES, BEGUN = 6, LAST = MANY - 1 };
 #define STEP_NS (VX_NS_PER_S / 100)
+/* So many connections of an origin have a small part whatever it holds. */
+#define SMALL_PARTS 16
 
 static struct vx_rpc_govern *row_of(i32 i)
 {
@@ -96,6 +99,7 @@ START_TEST(an_origin_over_its_part_adds_nothing_where_another_wants_room)
     i64 now_ns = vx_clock_ns();
     rig_open(0);
     gateway_waits(&now_ns);
+    rig_governor->holders_of[CROWD] += SMALL_PARTS; /* others have them */
     const i32 next = begin(CROWD);
     ck_assert_int_eq(row_of(next)->waits, VX_RPC_WAIT_BYTES);
     ck_assert_int_gt(rig_unread(next), 0);
@@ -141,7 +145,7 @@ START_TEST(an_origin_alone_has_all)
 }
 END_TEST
 
-/* Only what an origin within its part wants counts, and for others. */
+/* What an origin wants counts for others, but not of one over its part that only holds. */
 START_TEST(an_origin_is_bound_by_another_within_its_part)
 {
     i64 now_ns = 100 * VX_NS_PER_S;
@@ -150,6 +154,8 @@ START_TEST(an_origin_is_bound_by_another_within_its_part)
     const i32 one = begin(GATEWAY), other = begin(OTHER);
     rig_governor->turn_ns = now_ns;
     ck_assert(vx_rpc_govern_is_over(row_of(0)) && !vx_rpc_govern_is_over(row_of(one)));
+    ck_assert(vx_rpc_govern_may_want(row_of(0)));
+    rig_governor->lately_of[CROWD].stood = 1;
     vx_rpc_govern_want(row_of(0), now_ns);
     ck_assert_int_eq(rig_governor->wanted_ns, 0);
     vx_rpc_govern_want(row_of(one), now_ns);
@@ -167,6 +173,57 @@ START_TEST(an_origin_is_bound_by_another_within_its_part)
 }
 END_TEST
 
+/* The bytes that it ended of late are added to its part, those that stood are taken from it, and
+ * both are halved at each check. */
+START_TEST(who_ends_much_may_hold_more)
+{
+    rig_open(0);
+    crowd_begin();
+    begin(OTHER);
+    struct vx_rpc_lately *lately = &rig_governor->lately_of[CROWD];
+    const i64 part = vx_rpc_govern_room(rig_governor) / 2;
+    const i64 over = rig_governor->held_of[CROWD] - part;
+    ck_assert_int_gt(over, 0);
+    ck_assert(vx_rpc_govern_is_over(row_of(0)));
+    vx_rpc_govern_ended_add(row_of(0), 2 * over);
+    ck_assert(!vx_rpc_govern_is_over(row_of(0)));
+    lately->stood = over + 1;
+    ck_assert(vx_rpc_govern_is_over(row_of(0)) && !vx_rpc_govern_only_holds(row_of(0)));
+    lately->stood = 0;
+    rig_governor->looks++;
+    ck_assert(!vx_rpc_govern_is_over(row_of(0)));
+    ck_assert_int_eq(vx_rpc_govern_lately(row_of(0)).ended, over);
+    rig_governor->looks++;
+    ck_assert(vx_rpc_govern_is_over(row_of(0)));
+    rig_governor->looks += 1000;
+    ck_assert_int_eq(vx_rpc_govern_lately(row_of(0)).ended, 0);
+    rig_close();
+}
+END_TEST
+
+/* Others want room, and the crowd only holds what it has: it gets no turn, though it has begun. */
+START_TEST(who_only_holds_has_no_turn)
+{
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    gateway_waits(&now_ns);
+    size_t left = ALL - BEGUN;
+    bring(0, &left);
+    rig_governor->lately_of[CROWD] =
+        (struct vx_rpc_lately){.stood = INT64_MAX / 2, .look = rig_governor->looks};
+    const i32 unread = rig_unread(0);
+    ck_assert_int_gt(unread, 0);
+    for (i32 i = 0; i < 50; i++) {
+        turn(&now_ns);
+        ck_assert_ptr_null(rig_governor->owner);
+        ck_assert_ptr_null(rig_governor->beyond);
+        rig_read_all(0);
+    }
+    ck_assert_int_eq(rig_unread(0), unread);
+    rig_close();
+}
+END_TEST
+
 /* One with small requests beside a large one of the same origin, which has all room. */
 START_TEST(few_connections_are_never_held_up)
 {
@@ -177,7 +234,7 @@ START_TEST(few_connections_are_never_held_up)
         RIG_RECEIVE_BYTES_MAX; /* which the large one holds */
     rig_governor->held += RIG_RECEIVE_BYTES_MAX;
     ck_assert(vx_rpc_govern_is_over(row_of(large)));
-    for (i32 i = 0; i < 3; i++) ck_assert_int_eq(rig_unread(begin(GATEWAY)), 0);
+    for (i32 i = 1; i < SMALL_PARTS; i++) ck_assert_int_eq(rig_unread(begin(GATEWAY)), 0);
     ck_assert_int_gt(rig_unread(begin(GATEWAY)), 0);
     rig_governor->held_of[GATEWAY] -= RIG_RECEIVE_BYTES_MAX;
     rig_close();
@@ -185,27 +242,131 @@ START_TEST(few_connections_are_never_held_up)
 END_TEST
 
 /* Three of the gateway's wait, and those that have turns do not read.  Of the crowd those go that
- * bring nothing, until it has its part; one that brings something stays. */
+ * bring nothing, the oldest first, until there is room for turns: whether they wait for us, since
+ * their next bytes lie there, or not. */
 START_TEST(what_stands_makes_way)
 {
+    const bool unread = _i;
     i32 closed = 0, waiting[3];
     size_t left;
     rig_open(0);
     crowd_begin();
+    for (i32 i = 0; unread && i < MANY; i++) {
+        left = ALL - BEGUN;
+        bring(i, &left);
+        ck_assert_int_eq(row_of(i)->waits, VX_RPC_WAIT_BYTES);
+        ck_assert_int_gt(rig_unread(i), 0);
+    }
     for (i32 i = 0; i < 3; i++) waiting[i] = gateway_begin(&left);
+    /* What owners may add is used as well, and what lies beyond. */
+    rig_governor->held += RIG_RECEIVE_BYTES_MAX / 4;
     i64 now_ns =
         vx_clock_ns(); /* what has begun before is not younger, however slow this is */
-    for (i32 i = 0; i < 130; i++) {
+    for (i32 i = 0; i < 170; i++) {
         if (i == 60) /* not after a second yet */
             for (i32 k = 0; k < MANY; k++) ck_assert(!rig_is_closed(k));
-        if (!rig_unread(LAST)) ck_assert(raw_rest(rig_theirs[LAST], 1, PIECE));
         turn(&now_ns);
-        rig_read_all(LAST);
     }
-    for (i32 i = 0; i < MANY; i++) closed += rig_is_closed(i);
-    ck_assert_int_eq(closed, 4); /* five buffers of 64 KiB are half of the room */
-    ck_assert(!rig_is_closed(LAST));
-    for (i32 i = 0; i < 3; i++) ck_assert(!rig_is_closed(waiting[i]));
+    for (i32 i = 0; i < MANY; i++) {
+        closed += rig_is_closed(i);
+        ck_assert_int_eq(rig_is_closed(i), closed == i + 1);
+    }
+    ck_assert_int_gt(closed, 0);
+    ck_assert_int_lt(closed, MANY);
+    for (i32 i = 0; i < 3; i++)
+        ck_assert(!rig_is_closed(waiting[i]) ||
+                  rig_governor->beyond == row_of(waiting[i]));
+    rig_close();
+}
+END_TEST
+
+/* Brings a third of each message, as far as it is read in two seconds of turns. */
+static void crowd_fill(i64 *now_ns)
+{
+    size_t left[MANY];
+    for (i32 i = 0; i < MANY; i++) left[i] = MESSAGE / 3;
+    for (i32 k = 0; k < 200; k++) {
+        for (i32 i = 0; i < MANY; i++)
+            if (!rig_is_closed(i)) bring(i, &left[i]);
+        turn(now_ns);
+    }
+}
+
+/* A gateway with several messages at once, which are more than its part: the crowd, whose next bytes
+ * lie there, makes way, and all of them end. */
+START_TEST(who_comes_with_much_beside_a_crowd_is_served)
+{
+    enum { CALLS = 3, LENGTH = 110000 };
+    size_t left = LENGTH + VX_H2_PREFIX_BYTES - BEGUN;
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    crowd_begin();
+    crowd_fill(&now_ns);
+    ck_assert_int_le(vx_rpc_govern_room_owner(rig_governor), 0);
+    const i32 one = rig_connect_from(GATEWAY);
+    rig_greet(one);
+    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, CALLS);
+    for (u32 id = 1; id < 2 * CALLS; id += 2) {
+        rig_call(one, id);
+        ck_assert(raw_message(rig_theirs[one], id, LENGTH, BEGUN));
+    }
+    rig_read_all(one);
+    row_of(one)->held_since_ns = now_ns; /* the clock has not seen the crowd's seconds */
+    for (i32 i = 0; i < 300 && row_of(one)->meter.finished < CALLS; i++) {
+        rig_read_all(one);
+        while (left && !rig_unread(one)) {
+            const size_t piece = left < PIECE ? left : PIECE;
+            for (u32 id = 1; id < 2 * CALLS; id += 2)
+                ck_assert(raw_rest(rig_theirs[one], id, piece));
+            left -= piece;
+            rig_read_all(one);
+        }
+        turn(&now_ns);
+        for (i32 k = 0; k < MANY; k++)
+            if (!rig_has_ended(k) && rig_is_closed(k)) rig_end(k);
+        ck_assert(!rig_is_closed(one));
+    }
+    ck_assert_uint_eq(row_of(one)->meter.finished, CALLS);
+    rig_close();
+}
+END_TEST
+
+/* It lies beyond the room, which is used, and only the last byte is not there: it goes after two
+ * seconds, since others wait. */
+START_TEST(who_lacks_a_byte_beyond_the_room_goes)
+{
+    size_t left = ALL - BEGUN - 1;
+    rig_open(0);
+    crowd_begin();
+    rig_governor->held += 2 * RIG_RECEIVE_BYTES_MAX;
+    const i32 one = begin(GATEWAY);
+    i64 now_ns = vx_clock_ns();
+    for (i32 i = 0; i < 100 && left; i++) {
+        turn(&now_ns);
+        bring(one, &left);
+    }
+    ck_assert_uint_eq(left, 0);
+    ck_assert_int_eq(rig_unread(one), 0);
+    ck_assert_ptr_eq(rig_governor->beyond, row_of(one));
+    size_t rest;
+    gateway_begin(&rest);
+    for (i32 i = 0; i < 120; i++) turn(&now_ns);
+    ck_assert(rig_is_closed(one) || rig_governor->beyond_slow > 0);
+    for (i32 i = 0; i < 100; i++) turn(&now_ns);
+    ck_assert(rig_is_closed(one));
+    rig_close();
+}
+END_TEST
+
+/* A call whose message waits for room is due where it is a crowd's. */
+START_TEST(what_waits_for_room_is_due_in_a_crowd)
+{
+    size_t left;
+    rig_open(0);
+    crowd_begin();
+    const i32 one = gateway_begin(&left);
+    ck_assert(!vx_rpc_govern_is_due(rig_place(one), false));
+    ck_assert(vx_rpc_govern_is_due(rig_place(one), true));
     rig_close();
 }
 END_TEST
@@ -262,7 +423,12 @@ int main(void)
     tcase_add_test(tests, an_origin_alone_has_all);
     tcase_add_test(tests, an_origin_is_bound_by_another_within_its_part);
     tcase_add_test(tests, few_connections_are_never_held_up);
-    tcase_add_test(tests, what_stands_makes_way);
+    tcase_add_test(tests, who_ends_much_may_hold_more);
+    tcase_add_test(tests, who_only_holds_has_no_turn);
+    tcase_add_loop_test(tests, what_stands_makes_way, 0, 2);
+    tcase_add_test(tests, who_comes_with_much_beside_a_crowd_is_served);
+    tcase_add_test(tests, who_lacks_a_byte_beyond_the_room_goes);
+    tcase_add_test(tests, what_waits_for_room_is_due_in_a_crowd);
     tcase_add_test(tests, who_is_slow_within_its_part_stays);
     tcase_add_loop_test(tests, who_leaves_with_little_stops_no_turn, 0, 2);
     suite_add_tcase(suite, tests);
