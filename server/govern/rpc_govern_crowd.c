@@ -12,6 +12,8 @@
 
 /* So much of receive_bytes_max is to be free for turns. */
 #define FREE_PART 8
+/* Origins of which some go at a check: each costs a walk over all connections, under the lock. */
+#define GOING_MAX 64
 #define I64_BITS  64
 
 /* ------- what an origin did of late ------- */
@@ -137,11 +139,12 @@ static void crowd_close(struct crowds *crowds, struct vx_rpc_governor *governor,
 bool vx_rpc_govern_close_crowds(struct vx_rpc_governor *governor, i64 now_ns)
 {
     static struct crowds crowds;
-    const struct vx_rpc_govern *first;
     crowds = (struct crowds){0};
     crowds_count(&crowds, governor);
-    while (!is_enough(&crowds, governor) &&
-           (first = crowd_first(&crowds, governor, now_ns)))
+    for (i32 i = 0; i < GOING_MAX && !is_enough(&crowds, governor); i++) {
+        const struct vx_rpc_govern *first = crowd_first(&crowds, governor, now_ns);
+        if (!first) break;
         crowd_close(&crowds, governor, first->origin, now_ns);
+    }
     return crowds.freed > 0;
 }

@@ -121,6 +121,15 @@ void rig_tear_down(void)
     vx_registry_close(&rig_registry);
 }
 
+void rig_start(const char *control, const char *load)
+{
+    struct vx_why why = {""};
+    snprintf(rig_config.model_control, sizeof rig_config.model_control, "%s", control);
+    snprintf(rig_config.load_model, sizeof rig_config.load_model, "%s", load);
+    vx_status status = vx_models_start(rig_models, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+}
+
 void rig_worker_up(i32 worker)
 {
     rig_infos[worker].state = VX_WORKER_UP;

@@ -36,6 +36,8 @@ extern char rig_ended_why[VX_WHY_BYTES];
 
 void rig_set_up(void);
 void rig_tear_down(void);
+/* With these values of model_control and load_model. */
+void rig_start(const char *control, const char *load);
 void rig_worker_up(i32 worker);
 void rig_worker_down(i32 worker);
 /* Moves the time on by so much, and does what has become due. */

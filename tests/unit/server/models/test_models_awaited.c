@@ -13,11 +13,7 @@ static int me;
 
 static void start(const char *control, const char *load)
 {
-    struct vx_why why = {""};
-    snprintf(rig_config.model_control, sizeof rig_config.model_control, "%s", control);
-    snprintf(rig_config.load_model, sizeof rig_config.load_model, "%s", load);
-    vx_status status = vx_models_start(rig_models, &why);
-    ck_assert_msg(!status.fault, "%s", why.text);
+    rig_start(control, load);
     rig_worker_up(0);
 }
 

@@ -13,15 +13,6 @@
 
 static int me, you; /* two waiters */
 
-static void start(const char *control, const char *load)
-{
-    struct vx_why why = {""};
-    snprintf(rig_config.model_control, sizeof rig_config.model_control, "%s", control);
-    snprintf(rig_config.load_model, sizeof rig_config.load_model, "%s", load);
-    vx_status status = vx_models_start(rig_models, &why);
-    ck_assert_msg(!status.fault, "%s", why.text);
-}
-
 static void list_all(bool quiet)
 {
     rig_list_begin();
@@ -119,7 +110,7 @@ END_TEST
  * go on. */
 START_TEST(a_load_that_workers_die_of_ends_for_who_asked)
 {
-    start("explicit", "");
+    rig_start("explicit", "");
     rig_worker_up(0);
     ck_assert(!vx_models_ask_load(rig_models, "a", &me, NULL).fault);
     list_all(true);

@@ -13,15 +13,6 @@
 
 static int me, you; /* two waiters */
 
-static void start(const char *control, const char *load)
-{
-    struct vx_why why = {""};
-    snprintf(rig_config.model_control, sizeof rig_config.model_control, "%s", control);
-    snprintf(rig_config.load_model, sizeof rig_config.load_model, "%s", load);
-    vx_status status = vx_models_start(rig_models, &why);
-    ck_assert_msg(!status.fault, "%s", why.text);
-}
-
 static void list_all(bool quiet)
 {
     rig_list_begin();
@@ -164,7 +155,7 @@ END_TEST
 
 START_TEST(a_look_of_our_own_does_not_try_again_what_did_not_change)
 {
-    start("poll", "");
+    rig_start("poll", "");
     rig_worker_up(0);
     list_all(false);
     i32 failed = rig_answer(0, VX_CODE_DATA_LOSS);
@@ -186,7 +177,7 @@ START_TEST(poll_looks_when_it_is_time)
 {
     rig_config.repository_poll_ms = 20;
     i64 before = vx_clock_ns();
-    start("poll", "");
+    rig_start("poll", "");
     i64 begin = vx_clock_ns();
     vx_models_step(rig_models);
     if (vx_clock_ns() - before < 20 * VX_NS_PER_MS) ck_assert_int_eq(rig_looks, 0);
@@ -208,7 +199,7 @@ END_TEST
 START_TEST(only_the_workers_that_are_to_have_it_are_asked)
 {
     snprintf(rig_config.placement, sizeof rig_config.placement, "a=cuda:0; b=1; *=all");
-    start("none", "");
+    rig_start("none", "");
     rig_worker_up(0);
     list_all(false);
     ck_assert_int_eq(rig_loads_told(0), 1); /* "b": "a" is for worker 1 */
@@ -252,7 +243,7 @@ END_TEST
 START_TEST(batching_off_is_one_request_a_batch)
 {
     snprintf(rig_config.batching, sizeof rig_config.batching, "off");
-    start("none", "");
+    rig_start("none", "");
     rig_worker_up(0);
     rig_list(1, 10);
     i32 instance = rig_answer(0, VX_CODE_OK);
@@ -284,7 +275,7 @@ END_TEST
 
 START_TEST(explicit_loads_what_is_named_and_star_what_is_there)
 {
-    start("explicit", " b ,c");
+    rig_start("explicit", " b ,c");
     rig_worker_up(0);
     list_all(false);
     rig_answer_all(0);
@@ -292,7 +283,7 @@ START_TEST(explicit_loads_what_is_named_and_star_what_is_there)
     ck_assert_int_ge(rig_picked("b", 0), 0);
     rig_tear_down();
     rig_set_up();
-    start("explicit", "*");
+    rig_start("explicit", "*");
     rig_worker_up(0);
     list_all(false);
     rig_answer_all(0);
@@ -305,7 +296,7 @@ END_TEST
 
 START_TEST(a_load_ends_when_the_model_serves_or_failed)
 {
-    start("explicit", "");
+    rig_start("explicit", "");
     rig_worker_up(0);
     list_all(false);
     ck_assert_int_eq(rig_told_count, 0);
@@ -344,7 +335,7 @@ END_TEST
 
 START_TEST(a_load_of_what_is_not_there)
 {
-    start("explicit", "");
+    rig_start("explicit", "");
     ck_assert(!vx_models_ask_load(rig_models, "x", &me, NULL).fault);
     list_all(true);
     ck_assert_ptr_eq(rig_ended, &me);
@@ -367,7 +358,7 @@ END_TEST
 
 START_TEST(an_unload_ends_when_the_last_request_has)
 {
-    start("explicit", "a");
+    rig_start("explicit", "a");
     rig_worker_up(0);
     list_all(false);
     i32 instance = rig_answer(0, VX_CODE_OK);
@@ -394,7 +385,7 @@ END_TEST
 
 START_TEST(an_unload_takes_back_a_load)
 {
-    start("explicit", "");
+    rig_start("explicit", "");
     rig_worker_up(0);
     list_all(false);
     ck_assert(!vx_models_ask_load(rig_models, "a", &me, NULL).fault);
@@ -421,11 +412,11 @@ START_TEST(who_may_not_ask_is_told_why)
     ck_assert_int_eq(vx_status_code(status), VX_CODE_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(vx_status_text(status, &why),
                                  "explicit model load / unload is not allowed"));
-    start("poll", "");
+    rig_start("poll", "");
     status = vx_models_ask_unload(rig_models, "a", &me, &why);
     ck_assert_str_eq(vx_status_text(status, &why),
                      "explicit model load / unload is not allowed if polling is enabled");
-    start("explicit", "");
+    rig_start("explicit", "");
     status = vx_models_ask_load(rig_models, "", &me, &why);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     status = vx_models_ask_unload(rig_models, "nowhere", &me, &why);
@@ -452,7 +443,7 @@ END_TEST
 
 START_TEST(a_load_without_a_row_says_so)
 {
-    start("explicit", "m");
+    rig_start("explicit", "m");
     rig_worker_up(0);
     rig_list_begin();
     for (int i = 1; i <= VX_INSTANCES_MAX; i++) rig_list_add("m", i, 10);
