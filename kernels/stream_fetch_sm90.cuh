@@ -54,7 +54,7 @@ struct fetch_map {
  * the same of the next tile, which is loaded long before it is needed. */
 struct fetch {
     struct fetch_map map;
-    uint32_t round;  /* of the next tile */
+    uint32_t index;  /* of the next tile */
     uint32_t others; /* offsets that other warpgroups fetch before the next of this one */
     uint32_t entry;  /* of the tile in the list */
     int32_t first_column;
@@ -98,17 +98,17 @@ VX_DEVICE void fetch_masks(uint32_t words, struct fetch *fetch)
 VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t index = index_at(args, fetch->round);
     fetch->next_entry = vx_shuffle(fetch->later_entry, 0);
-    fetch->later_entry = entry_at(stream, index_at(args, fetch->round + 1));
-    if (index >= stream->count) return;
-    struct stream_tile tile = tile_at(stream, index, fetch->next_entry);
+    if (!tiles_left(stream, fetch->next_entry)) return;
+    fetch->later_entry = entry_at(stream, fetch->index + (uint32_t)args->blocks);
+    struct stream_tile tile = tile_at(stream, fetch->index, fetch->next_entry);
     fetch->next_words = words_load(stream, &tile, word_first(stream, &tile));
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         int64_t place = tile.first_row + warp_of_group() * WARP_ROWS + 32 * i + vx_lane();
         if (fetch->map.row_stride == 1) /* neighbours lie in the order of the rows */
-            fetch->next_rows[i] = place < args->n ? (int32_t)place : -1;
+            fetch->next_rows[i] =
+                (uint64_t)place < (uint64_t)args->n ? (int32_t)place : -1;
         else
             fetch->next_rows[i] = row_at(args, &tile, place);
     }
@@ -117,9 +117,8 @@ VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 /* Begins the tile that was loaded ahead.  False: there is none. */
 VX_DEVICE int fetch_enter(const struct stream *stream, struct fetch *fetch)
 {
-    const uint32_t index = index_at(stream->args, fetch->round++);
-    if (index >= stream->count) return 0;
-    const struct stream_tile tile = tile_at(stream, index, fetch->next_entry);
+    if (!tiles_left(stream, fetch->next_entry)) return 0;
+    const struct stream_tile tile = tile_at(stream, fetch->index, fetch->next_entry);
     fetch->entry = fetch->next_entry;
     fetch->first_column = tile.first_column;
     fetch->word = word_first(stream, &tile);
@@ -130,6 +129,7 @@ VX_DEVICE int fetch_enter(const struct stream *stream, struct fetch *fetch)
         fetch->rows[i] = (int32_t)vx_shuffle((uint32_t)fetch->next_rows[i], vx_lane());
         fetch->lists[i] = fetch->map.list + (uint64_t)row * fetch->map.row_stride;
     }
+    fetch->index += (uint32_t)stream->args->blocks;
     fetch_ahead(stream, fetch);
     return 1;
 }
@@ -304,12 +304,12 @@ VX_DEVICE void fetch_begin(const struct stream *stream, struct fetch *fetch)
 {
     const struct stream_tile none = {0};
     fetch->map = map_of(stream->args);
-    fetch->round = 0;
+    fetch->index = vx_block_x();
     fetch->entry = 0;
     fetch->word = word_last(stream, &none);
     fetch->all = 0;
     fetch->others = FETCHERS > 1 ? vx_shuffle(vx_thread() / 128, 0) : 0;
-    fetch->later_entry = entry_at(stream, index_at(stream->args, 0));
+    fetch->later_entry = entry_at(stream, fetch->index);
     fetch_ahead(stream, fetch);
 }
 

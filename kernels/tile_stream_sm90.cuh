@@ -1,7 +1,7 @@
 /* tile_stream_sm90 - tiles as one stream: four or eight warps fetch, eight multiply, and neither
  * waits at the end of a tile.
  *
- * The blocks stay; each takes a tile of every round.  The first warpgroup, or two in turn, walks
+ * The blocks stay, and each has its tiles.  The first warpgroup, or two in turn, walks
  * over (tile, present offset, line of channels) and fills a ring of stages: rows by cp.async, 16
  * bytes a lane, zeros where a neighbour is missing; the weights, which lie tiled in memory
  * (29_weight_tile.h), by one bulk copy that is sent before the rows.  Two warpgroups take
@@ -57,7 +57,7 @@
 /* What is loaded of a tile while the one before it is computed. */
 struct tile_next {
     struct stream_tile tile;
-    uint32_t later_entry; /* of the list, of the tile behind it */
+    uint32_t entry, later_entry; /* of the list, of the tile behind it */
     uint32_t words;
     int32_t rows[MINE];
 };
@@ -72,13 +72,13 @@ VX_DEVICE void masks_join(uint32_t words, uint32_t group, struct tile_about *abo
         about->own[m] = words_join(words, group * MINE + m);
 }
 
-VX_DEVICE void next_load(const struct stream *stream, uint32_t round, uint32_t group,
+VX_DEVICE void next_load(const struct stream *stream, uint32_t index, uint32_t group,
                          struct tile_next *next)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t index = index_at(args, round), entry = next->later_entry;
-    next->later_entry = entry_at(stream, index_at(args, round + 1));
-    if (index >= stream->count) return;
+    uint32_t entry = vx_shuffle(next->later_entry, 0);
+    next->entry = entry;
+    if (!tiles_left(stream, entry)) return;
     next->tile = tile_at(stream, index, entry);
     next->words = words_load(stream, &next->tile, word_first(stream, &next->tile));
 #pragma unroll
@@ -86,6 +86,7 @@ VX_DEVICE void next_load(const struct stream *stream, uint32_t round, uint32_t g
         next->rows[m] = row_at(args, &next->tile,
                                next->tile.first_row + (group * MINE + (uint32_t)m) * 64 +
                                    vx_thread() / 32 % 4 * 16 + vx_lane() % 16);
+    next->later_entry = entry_at(stream, index + (uint32_t)args->blocks);
 }
 
 /* Says that this warp no longer reads the stage of a barrier. */
@@ -206,16 +207,18 @@ VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ri
     it.group = vx_shuffle(vx_thread() / 128, 0) - FETCHERS;
     it.held = 0;
     ring->parity = 0;
-    next.later_entry = entry_at(&stream, index_at(args, 0));
-    next_load(&stream, 0, it.group, &next);
+    uint32_t index = vx_block_x();
+    next.later_entry = entry_at(&stream, index);
+    next_load(&stream, index, it.group, &next);
     vx_launch_before();
-    for (uint32_t round = 1; index_at(args, round - 1) < stream.count; round++) {
+    while (tiles_left(&stream, next.entry)) {
         const struct stream_tile tile = next.tile;
         uint32_t any = 0;
         masks_join(next.words, it.group, &about);
 #pragma unroll
         for (int m = 0; m < MINE; m++) about.rows[m] = next.rows[m];
-        next_load(&stream, round, it.group, &next);
+        index += (uint32_t)args->blocks;
+        next_load(&stream, index, it.group, &next);
 #pragma unroll
         for (int m = 0; m < MINE; m++)
 #pragma unroll

@@ -96,9 +96,10 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
 /* Device memory that a launch needs besides its operands: partial sums, panels, lists. */
 size_t vx_conv_workspace(const struct vx_conv_problem *problem,
                          const struct vx_conv_choice *choice);
-/* True if tiles of blocks that stay may be chosen (kernels/tile_stream_sm90.cuh).  They read
- * the weights tiled: so many bytes, written once by vx_conv_tile_weights. */
-bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
+/* The blocks of tiles that stream, which stay on the device (kernels/tile_stream_sm90.cuh); 0: none
+ * of them may be chosen.  They read the weights tiled: so many bytes, written once by
+ * vx_conv_tile_weights. */
+i32 vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
 /* True if a tile that streams can address such a tensor: it counts in 31 bits of 16 bytes. */
 bool vx_conv_stream_counts(i64 rows, i32 stride, i32 element_bytes);
 /* True if the problem, of at most n rows, can be of type E4M3 instead of its own: the device
