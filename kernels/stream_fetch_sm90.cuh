@@ -98,9 +98,9 @@ VX_DEVICE void fetch_masks(uint32_t words, struct fetch *fetch)
 VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 {
     const struct vx_conv_device_args *args = stream->args;
-    fetch->next_entry = vx_shuffle(fetch->later_entry, 0);
+    fetch->next_entry = entry_at(stream, fetch->index, fetch->later_entry);
     if (!tiles_left(stream, fetch->next_entry)) return;
-    fetch->later_entry = entry_at(stream, fetch->index + (uint32_t)args->blocks);
+    entry_load(stream, fetch->index + (uint32_t)args->blocks, &fetch->later_entry);
     struct stream_tile tile = tile_at(stream, fetch->index, fetch->next_entry);
     fetch->next_words = words_load(stream, &tile, word_first(stream, &tile));
 #pragma unroll
@@ -309,7 +309,8 @@ VX_DEVICE void fetch_begin(const struct stream *stream, struct fetch *fetch)
     fetch->word = word_last(stream, &none);
     fetch->all = 0;
     fetch->others = FETCHERS > 1 ? vx_shuffle(vx_thread() / 128, 0) : 0;
-    fetch->later_entry = entry_at(stream, fetch->index);
+    fetch->later_entry = 0;
+    entry_load(stream, fetch->index, &fetch->later_entry);
     fetch_ahead(stream, fetch);
 }
 

@@ -125,13 +125,28 @@ struct stream_tile {
     int32_t group;
 };
 
-/* Most layers have one group and one column of tiles: here and in tile_at they divide by neither.
- * What the list has at this index: loaded two tiles ahead, so that nobody waits for it. */
-VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index)
+/* Most layers have one group and one column of tiles: here and in tile_at they divide by neither. */
+VX_DEVICE uint32_t place_at(const struct stream *stream, uint32_t index)
+{
+    return stream->columns == 1 ? index : index / stream->columns;
+}
+
+/* Loads what the list has at this index, two tiles ahead, so that nobody waits for it.  Where there
+ * is no list *loaded stays as it is: with a value for that here, ptxas 13.0 made one register of both,
+ * and then forgot to wait for a shuffle on the way to the rows' addresses. */
+VX_DEVICE void entry_load(const struct stream *stream, uint32_t index, uint32_t *loaded)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t place = stream->columns == 1 ? index : index / stream->columns;
-    if (TILES_LIST) return (uint32_t)TILES_LIST[place];
+    if (TILES_LIST) *loaded = (uint32_t)TILES_LIST[place_at(stream, index)];
+}
+
+/* The tile at this index, as group * tiles + tile.  All lanes loaded the same: by a shuffle the
+ * compiler knows it, too. */
+VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index, uint32_t loaded)
+{
+    const struct vx_conv_device_args *args = stream->args;
+    const uint32_t place = place_at(stream, index);
+    if (TILES_LIST) return vx_shuffle(loaded, 0);
     return place < stream->count ? place : (uint32_t)VX_ORDER_TILES_END;
 }
 

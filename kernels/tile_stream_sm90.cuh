@@ -76,7 +76,7 @@ VX_DEVICE void next_load(const struct stream *stream, uint32_t index, uint32_t g
                          struct tile_next *next)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t entry = vx_shuffle(next->later_entry, 0);
+    uint32_t entry = entry_at(stream, index, next->later_entry);
     next->entry = entry;
     if (!tiles_left(stream, entry)) return;
     next->tile = tile_at(stream, index, entry);
@@ -86,7 +86,7 @@ VX_DEVICE void next_load(const struct stream *stream, uint32_t index, uint32_t g
         next->rows[m] = row_at(args, &next->tile,
                                next->tile.first_row + (group * MINE + (uint32_t)m) * 64 +
                                    vx_thread() / 32 % 4 * 16 + vx_lane() % 16);
-    next->later_entry = entry_at(stream, index + (uint32_t)args->blocks);
+    entry_load(stream, index + (uint32_t)args->blocks, &next->later_entry);
 }
 
 /* Says that this warp no longer reads the stage of a barrier. */
@@ -208,7 +208,7 @@ VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ri
     it.held = 0;
     ring->parity = 0;
     uint32_t index = vx_block_x();
-    next.later_entry = entry_at(&stream, index);
+    entry_load(&stream, index, &next.later_entry);
     next_load(&stream, index, it.group, &next);
     vx_launch_before();
     while (tiles_left(&stream, next.entry)) {
