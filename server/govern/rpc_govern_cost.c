@@ -258,8 +258,9 @@ bool vx_rpc_govern_is_barred(const struct vx_rpc_govern *govern)
            vx_rpc_govern_is_over(govern);
 }
 
-/* Of an origin that has more than its part few connections have a small part: a byte of a message on each of 1,000 connections of one address was all room, and 4 KiB each
- * of 950, of 16 addresses, 30 MB of buffers. */
+/* Of an origin that has more than its part few connections have a small part: a byte of a message on
+ * each of 1,000 connections of one address was all room, and 4 KiB each of 950, of 16 addresses, 30 MB
+ * of buffers. */
 static bool has_small(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;

@@ -94,8 +94,7 @@ struct vx_rpc_governor {
     i32 origins_served;              /* origins that have such streams */
     i64 held_of[VX_PEER_ORIGINS];    /* the part of `held` of each, without `going` */
     i32 holders_of[VX_PEER_ORIGINS]; /* connections of each that hold some */
-    i64 stood_of
-        [VX_PEER_ORIGINS]; /* the part of `held_of` that stood at the last check */
+    i64 stood_of[VX_PEER_ORIGINS];   /* the part of that which stood at the last check */
     /* The check before which a connection of it last had a turn, and has ended no message since; 0 =
      * there is none. */
     u32 turned_of[VX_PEER_ORIGINS];

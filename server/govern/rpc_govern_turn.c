@@ -100,8 +100,8 @@ static i64 waited_ms(const struct vx_rpc_govern *govern)
 }
 
 /* First one of an origin within its part; of those with more than theirs in turn; then the one that
- * has waited longest for what it asks for: so the fewest wait, and none for ever.  By what is left alone, 8 clients with messages of 5
- * bytes kept one of 1 MB waiting for 38 s. */
+ * has waited longest for what it asks for: so the fewest wait, and none for ever.  By what is left
+ * alone, 8 clients with messages of 5 bytes kept one of 1 MB waiting for 38 s. */
 static bool goes_before(const struct vx_rpc_govern *a, const struct vx_rpc_govern *b)
 {
     const bool over = vx_rpc_govern_is_over(a);
