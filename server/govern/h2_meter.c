@@ -112,7 +112,6 @@ static void message_wait(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     meter->finished++;
-    meter->ended += stream->got;
     headers_end(meter, stream);
     if (stream->later) message_wait(meter, stream);
     stream->later = true;

@@ -224,6 +224,7 @@ void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
     beyond_pass(govern, before->finished);
     if (meter->finished == before->finished && meter->unfinished) return;
     govern->queued_ns = 0;
+    if (govern->had_turn) governor->turned_of[govern->origin] = 0;
 }
 
 void vx_rpc_govern_judge_window(struct vx_rpc_govern *govern)
@@ -251,8 +252,6 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     if (!before.unfinished || meter->finished != before.finished)
         govern->unfinished_since_ns = vx_clock_ns();
     if (meter->finished != before.finished) govern->heard_ns = vx_clock_ns();
-    if (!before.held && meter->held) govern->held_since_ns = vx_clock_ns();
-    vx_rpc_govern_ended_add(govern, (i64)(meter->ended - before.ended));
     vx_rpc_govern_account_held(govern, &before);
     if (meter->fault) vx_rpc_govern_close(govern, faults[meter->fault]);
     vx_rpc_govern_judge_window(govern);

@@ -40,6 +40,8 @@
  * beside five connections of its address with 60 KB each was not read at all. */
 #define HOLDER_BYTES (256 << 10)
 #define HOLDERS_MIN  16
+/* What is left of a message is its tail when it is no more than this part of what is here. */
+#define TAIL_PART 4
 /* A frame costs about a microsecond, so all connections together get a fiftieth of a
  * processor beside what their answers earn. */
 #define WORK_ONE_MAX   2000
@@ -202,16 +204,16 @@ void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more)
     held_change(govern, more, (held > 0) - (held - more > 0));
 }
 
-void vx_rpc_govern_held_end(const struct vx_rpc_govern *govern)
+void vx_rpc_govern_held_end(struct vx_rpc_govern *govern)
 {
     held_change(govern, -govern->meter.held, -(govern->meter.held > 0));
+    vx_rpc_govern_stood_set(govern, 0);
 }
 
 void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns)
 {
     struct vx_rpc_governor *governor = govern->governor;
     if (!vx_rpc_govern_may_want(govern)) return;
-    governor->lately_of[govern->origin].wanted = governor->looks + 1;
     if (governor->wanted_by != govern->origin)
         governor->wanted_else_ns = governor->wanted_ns;
     governor->wanted_by = govern->origin;
@@ -227,17 +229,17 @@ static bool others_want(const struct vx_rpc_govern *govern, i64 lately_ns)
     return wanted_ns && governor->turn_ns - wanted_ns < lately_ns;
 }
 
-/* One with little is not over it: a byte is a buffer of 8 KiB,
- * so of 900 addresses with a byte each all had more than their part. */
+/* By equal parts, whatever an origin ends: the sum of the parts is the room.  One with little
+ * is not over it: a byte is a buffer of 8 KiB, so of 900 addresses with a byte each all had more
+ * than their part. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     const i64 held = governor->held_of[govern->origin];
     i32 others = governor->origins_holding - (held > 0);
     if (!others) others = others_want(govern, WANTED_NS);
-    const struct vx_rpc_lately lately = vx_rpc_govern_lately(govern);
-    const i64 equal = vx_rpc_govern_room(governor) / (others + 1);
-    return others && held > HELD_SMALL && held > equal + lately.ended - lately.stood;
+    return others && held > HELD_SMALL &&
+           held > vx_rpc_govern_room(governor) / (others + 1);
 }
 
 bool vx_rpc_govern_may_want(const struct vx_rpc_govern *govern)
@@ -256,17 +258,17 @@ bool vx_rpc_govern_is_barred(const struct vx_rpc_govern *govern)
            vx_rpc_govern_is_over(govern);
 }
 
-/* Of an origin that has more than its part few connections have a small part, and none adds to what
- * it has: a byte of a message on each of 1,000 connections of one address was all room, and 4 KiB each
- * of 950, of 16 addresses, 30 MB of buffers. */
+/* Of an origin that has more than its part few connections have a small part: a byte of a message on
+ * each of 1,000 connections of one address was all room, and 4 KiB each of 950, of 16 addresses, 30 MB
+ * of buffers. */
 static bool has_small(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     if (!vx_rpc_govern_is_over(govern)) return true;
     const i32 origins = governor->origins_holding ? governor->origins_holding : 1;
     const i64 few = governor->receive_bytes_max / HOLDER_BYTES / origins;
-    return !govern->meter.held &&
-           governor->holders_of[govern->origin] < clamp(few, HOLDERS_MIN, INT32_MAX);
+    const i32 holders = governor->holders_of[govern->origin] - (govern->meter.held > 0);
+    return holders < clamp(few, HOLDERS_MIN, INT32_MAX);
 }
 
 i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
@@ -274,13 +276,29 @@ i64 vx_rpc_govern_small(const struct vx_rpc_govern *govern)
     const struct vx_rpc_governor *governor = govern->governor;
     if (!has_small(govern)) return 0;
     i64 part = governor->receive_bytes_max / ROOM_PART / (governor->holders + 1);
-    return clamp(part, HELD_SMALL_MIN, HELD_SMALL);
+    const i64 most = vx_rpc_govern_is_over(govern) ? HELD_SMALL_MIN : HELD_SMALL;
+    return clamp(part, HELD_SMALL_MIN, most);
 }
 
 i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern)
 {
     const struct vx_h2_meter *meter = &govern->meter;
     return meter->held <= meter->buffer_bytes ? meter->came : meter->held;
+}
+
+i64 vx_rpc_govern_rest(const struct vx_rpc_govern *govern)
+{
+    const struct vx_h2_meter *meter = &govern->meter;
+    return meter->announced + meter->unfinished * VX_H2_PREFIX_BYTES - meter->came;
+}
+
+/* The rest of messages of which most is here, which frees more than it takes: what an origin has
+ * beyond its part does not wait for a turn to end.  0 = there is none. */
+static i64 tail_of(const struct vx_rpc_govern *govern)
+{
+    const i64 rest = vx_rpc_govern_rest(govern);
+    if (rest > govern->meter.came / TAIL_PART || rest > HELD_SMALL) return 0;
+    return rest + rest / VX_H2_UNIT_BYTES + VX_H2_HEAD_BYTES;
 }
 
 /* How many bytes it may add to what is held: none of the room where its origin has its part and
@@ -291,6 +309,8 @@ static i64 bytes_allowed(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     i64 small = vx_rpc_govern_small(govern) - vx_rpc_govern_holds(govern);
+    const i64 tail = govern->meter.held ? tail_of(govern) : 0;
+    if (small < tail) small = tail;
     i64 room = vx_rpc_govern_room(governor) - held_in_room(governor);
     if (vx_rpc_govern_is_bound(govern)) room = 0;
     if (governor->beyond == govern && govern->meter.unfinished <= 1) return INT64_MAX;

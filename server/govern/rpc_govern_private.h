@@ -39,14 +39,6 @@
 /* While so few calls of all connections are unseen, reads are not shortened for calls. */
 #define CALLS_UNSEEN_FEW 64
 
-/* What an origin did of late, halved at each check (500 ms). */
-struct vx_rpc_lately {
-    i64 ended;  /* bytes of its messages that have ended */
-    i64 stood;  /* bytes of its connections that stood, at each check again */
-    u32 look;   /* the check at which both were last halved */
-    u32 wanted; /* the check before which it last wanted room; 0 = it never did */
-};
-
 struct vx_rpc_governor {
     i32 connections_max;
     i64 message_bytes_max, receive_bytes_max, receive_ns_max;
@@ -102,7 +94,12 @@ struct vx_rpc_governor {
     i32 origins_served;              /* origins that have such streams */
     i64 held_of[VX_PEER_ORIGINS];    /* the part of `held` of each, without `going` */
     i32 holders_of[VX_PEER_ORIGINS]; /* connections of each that hold some */
-    struct vx_rpc_lately lately_of[VX_PEER_ORIGINS];
+    i64 stood_of[VX_PEER_ORIGINS];   /* the part of that which stood at the last check */
+    /* The check before which a connection of it last had a turn, and has ended no message since; 0 =
+     * there is none. */
+    u32 turned_of[VX_PEER_ORIGINS];
+    u64 last_of[VX_PEER_ORIGINS];    /* the number of its last turn */
+    u64 turns;                       /* so far */
     u32 looks;                       /* checks so far */
     u64 tensors_of[VX_PEER_ORIGINS]; /* bytes of the arena that each origin has */
     u64 answers_of[VX_PEER_ORIGINS]; /* the part of `answers` of each */
@@ -169,8 +166,8 @@ i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor);
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How much more the room may hold with the message beyond it. */
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor);
-/* Whether its origin holds more than its part, beside others that hold some, or want some: an equal
- * one and what it ended of late, less what stood. */
+/* Whether its origin holds more than its part, an equal one, beside others that hold some, or want
+ * some. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern);
 /* Whether it may add nothing, since its origin is over its part and another wants room. */
 bool vx_rpc_govern_is_bound(const struct vx_rpc_govern *govern);
@@ -183,7 +180,9 @@ void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns);
 /* Its connection holds so many more bytes. */
 void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more);
 /* It has ended. */
-void vx_rpc_govern_held_end(const struct vx_rpc_govern *govern);
+void vx_rpc_govern_held_end(struct vx_rpc_govern *govern);
+/* What is left of its messages, whose prefixes have come as well. */
+i64 vx_rpc_govern_rest(const struct vx_rpc_govern *govern);
 /* How many bytes to read at most, when it need not wait. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
 /* Something that it waited for may have come. */
@@ -255,19 +254,24 @@ bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern);
 /* rpc_govern_crowd.c */
 /* All room is taken, and no larger message has ended for so long. */
 #define VX_RPC_STUCK_NS VX_NS_PER_S
-/* What its origin did of late. */
-struct vx_rpc_lately vx_rpc_govern_lately(const struct vx_rpc_govern *govern);
-/* So many bytes of its messages have ended. */
-void vx_rpc_govern_ended_add(const struct vx_rpc_govern *govern, i64 bytes);
-/* At a check: counts what it holds, if it stands. */
-void vx_rpc_govern_stood_add(const struct vx_rpc_govern *govern, i64 now_ns);
-/* Whether its origin only holds: more stood than ended of late. */
+/* So many bytes of it stand. */
+void vx_rpc_govern_stood_set(struct vx_rpc_govern *govern, i64 stood);
+/* At a check, since which it brought little or not: counts what it holds, if it stands. */
+void vx_rpc_govern_stood_look(struct vx_rpc_govern *govern, bool little);
+/* Whether its origin only holds: more than half of what it has stands. */
 bool vx_rpc_govern_only_holds(const struct vx_rpc_govern *govern);
+/* Whether it may have a turn.  Where others want room, an origin over its part has one connection with
+ * turns until that ends a message, or the next check, and none for what has not begun: what turns add
+ * stays.  So one with many messages at once ends them all, and one with many connections takes no
+ * more than these. */
+bool vx_rpc_govern_may_turn(const struct vx_rpc_govern *govern);
 /* Whether what it wants counts: unless its origin has more than its part, and only holds it. */
 bool vx_rpc_govern_may_want(const struct vx_rpc_govern *govern);
 /* Closes connections of origins that hold more than their part, which bring nothing.  False: there
  * are none. */
-bool vx_rpc_govern_close_crowds(struct vx_rpc_governor *governor, i64 now_ns);
+bool vx_rpc_govern_close_crowds(struct vx_rpc_governor *governor);
+/* Whether less is free than turns need. */
+bool vx_rpc_govern_is_tight(const struct vx_rpc_governor *governor);
 
 /* A connection has come: closes one that has begun no call, if there are too many. */
 void vx_rpc_govern_bound_fresh(struct vx_rpc_governor *governor, i64 now_ns);

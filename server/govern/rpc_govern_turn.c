@@ -80,13 +80,6 @@ bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern)
     return vx_rpc_govern_has_spoken(govern);
 }
 
-/* What is left of its messages, whose prefixes have come as well. */
-static i64 rest_of(const struct vx_rpc_govern *govern)
-{
-    const struct vx_h2_meter *meter = &govern->meter;
-    return meter->announced + meter->unfinished * VX_H2_PREFIX_BYTES - meter->came;
-}
-
 /* What it asks for: less if little is left of its messages, it used its turns, and its origin has
  * few connections.  Else 800 connections of one address with a byte each had 800 turns, one after
  * the other, before an honest client had one. */
@@ -94,7 +87,8 @@ static i64 asks_for(const struct vx_rpc_govern *govern)
 {
     i32 passes = govern->passes < PASSES_MAX ? govern->passes : PASSES_MAX;
     i32 open = govern->governor->open_of[govern->origin];
-    i64 rest = rest_of(govern) < REST_MAX ? rest_of(govern) : REST_MAX;
+    i64 rest =
+        vx_rpc_govern_rest(govern) < REST_MAX ? vx_rpc_govern_rest(govern) : REST_MAX;
     return (rest + REST_MIN) * (1 + passes) * (open ? open : 1);
 }
 
@@ -105,13 +99,15 @@ static i64 waited_ms(const struct vx_rpc_govern *govern)
     return waited < WAITED_MAX_MS ? waited : WAITED_MAX_MS;
 }
 
-/* First one of an origin within its part; then the one that has waited longest for what it asks
- * for: so the fewest wait, and none for ever.  By what is left alone, 8 clients with messages of 5
- * bytes kept one of 1 MB waiting for 38 s. */
+/* First one of an origin within its part; of those with more than theirs in turn; then the one that
+ * has waited longest for what it asks for: so the fewest wait, and none for ever.  By what is left
+ * alone, 8 clients with messages of 5 bytes kept one of 1 MB waiting for 38 s. */
 static bool goes_before(const struct vx_rpc_govern *a, const struct vx_rpc_govern *b)
 {
     const bool over = vx_rpc_govern_is_over(a);
     if (over != vx_rpc_govern_is_over(b)) return !over;
+    const u64 *last_of = a->governor->last_of;
+    if (over && a->origin != b->origin) return last_of[a->origin] < last_of[b->origin];
     return waited_ms(a) * asks_for(b) > waited_ms(b) * asks_for(a);
 }
 
@@ -124,23 +120,38 @@ static void owner_check(struct vx_rpc_governor *governor, i64 now_ns)
     governor->owner = NULL;
 }
 
+static void turn_begin(struct vx_rpc_govern *govern, i64 now_ns)
+{
+    struct vx_rpc_governor *governor = govern->governor;
+    governor->turned_of[govern->origin] = governor->looks + 1;
+    governor->last_of[govern->origin] = ++governor->turns;
+    govern->queued_ns = now_ns;
+    govern->had_turn = true;
+    vx_rpc_govern_wake(govern);
+}
+
 static void owner_set(struct vx_rpc_governor *governor, struct vx_rpc_govern *owner,
                       i64 now_ns)
 {
     governor->owner = owner;
-    governor->owner_ns = owner->queued_ns = now_ns;
-    owner->had_turn = true;
-    vx_rpc_govern_wake(owner);
+    governor->owner_ns = now_ns;
+    turn_begin(owner, now_ns);
 }
 
-/* While another message wants its place, what brings nothing goes back into the room, as
- * far as the room may hold so much more. */
-static void beyond_check(struct vx_rpc_governor *governor, i64 now_ns)
+/* While another message wants its place, what brings nothing goes back into the room, as far as the
+ * room may hold so much more; not of an origin that has more than its part already: 1,000 connections
+ * of 16 addresses went on there, one after the other, until turns had no room. */
+static void beyond_check(struct vx_rpc_governor *governor,
+                         const struct vx_rpc_govern *next, i64 now_ns)
 {
     struct vx_rpc_govern *beyond = governor->beyond;
     if (!beyond) return;
     if (vx_rpc_govern_has_spoken(beyond)) governor->beyond_ns = now_ns;
     if (now_ns - governor->beyond_ns < BEYOND_DRY_NS) return;
+    const i32 *open_of = governor->open_of;
+    if (vx_rpc_govern_is_bound(beyond) &&
+        open_of[next->origin] >= open_of[beyond->origin])
+        return;
     if (vx_rpc_govern_room_passed(governor) <= 0) return;
     beyond->passes++;
     governor->beyond = NULL;
@@ -151,25 +162,20 @@ struct next {
     struct vx_rpc_govern *owner, *beyond, *speaker;
 };
 
-/* New messages of an origin that is over its part wait while others want room: what its owners add
- * stays. */
-static bool may_own(const struct vx_rpc_govern *govern)
-{
-    if (!govern->meter.held) return !vx_rpc_govern_is_bound(govern);
-    return !vx_rpc_govern_is_barred(govern);
-}
-
-/* One message may lie beyond the room. */
+/* One message may lie beyond the room, and all of one connection where its origin may not have room
+ * for them: else a gateway with 48 at once waits until others leave it enough for all. */
 static bool may_pass(const struct vx_rpc_govern *govern)
 {
-    return govern->meter.unfinished == 1 && !vx_rpc_govern_is_barred(govern);
+    const i32 unfinished = govern->meter.unfinished;
+    return (unfinished == 1 || (unfinished && vx_rpc_govern_is_bound(govern))) &&
+           vx_rpc_govern_may_turn(govern);
 }
 
 static void next_consider(struct next *next, struct vx_rpc_govern *one)
 {
     bool hides = one->waits == VX_RPC_WAIT_HIDDEN;
-    bool owner =
-        !hides && may_own(one) && (!next->owner || goes_before(one, next->owner));
+    bool owner = !hides && vx_rpc_govern_may_turn(one) &&
+                 (!next->owner || goes_before(one, next->owner));
     bool beyond =
         !hides && may_pass(one) && (!next->beyond || goes_before(one, next->beyond));
     bool speaker =
@@ -185,11 +191,11 @@ static void next_consider(struct next *next, struct vx_rpc_govern *one)
 static void turn_give(struct vx_rpc_governor *governor, const struct next *next,
                       i64 now_ns)
 {
-    if (next->beyond) beyond_check(governor, now_ns);
+    if (next->beyond) beyond_check(governor, next->beyond, now_ns);
     if (!governor->beyond && next->beyond) {
         governor->beyond = next->beyond;
-        governor->beyond_ns = next->beyond->queued_ns = now_ns;
-        vx_rpc_govern_wake(next->beyond);
+        governor->beyond_ns = now_ns;
+        turn_begin(next->beyond, now_ns);
     } else if (vx_rpc_govern_room_owner(governor) > 0) {
         owner_set(governor, next->owner, now_ns);
     }
@@ -258,11 +264,11 @@ static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
 {
     struct vx_rpc_govern *most = NULL;
     if (governor->wanted_ns && now_ns - governor->wanted_ns <= LOOK_NS &&
-        vx_rpc_govern_close_crowds(governor, now_ns))
+        vx_rpc_govern_close_crowds(governor))
         return;
     if (now_ns - governor->freed_ns < VX_RPC_STUCK_NS) return;
     if (vx_rpc_govern_room_owner(governor) > 0) return;
-    if (vx_rpc_govern_close_crowds(governor, now_ns)) {
+    if (vx_rpc_govern_close_crowds(governor)) {
         governor->freed_ns = now_ns;
         return;
     }
@@ -270,7 +276,8 @@ static void look_stuck(struct vx_rpc_governor *governor, i64 now_ns)
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next) {
         if (one->still && !vx_rpc_govern_waits_for_us(one))
             return; /* one without progress is closed first */
-        if (one->cut || one->meter.unfinished <= 1) continue;
+        /* Else before a crowd stands that has come a little later. */
+        if (one->cut || one->meter.unfinished <= 1 || !one->stood) continue;
         if (!most || one->meter.held > most->meter.held) most = one;
     }
     if (most) vx_rpc_govern_close(most, VX_RPC_CUT_UNFINISHED);
@@ -286,7 +293,7 @@ static void look_beyond(struct vx_rpc_governor *governor, bool room_wanted, i64 
                  now_ns - governor->freed_ns >= VX_RPC_STUCK_NS &&
                  vx_rpc_govern_room_owner(governor) <= 0;
     i64 brought = beyond ? (i64)(beyond->meter.bytes - beyond->bytes_seen) : 0;
-    bool slow = stuck && rest_of(beyond) > BEYOND_LOOKS * brought;
+    bool slow = stuck && vx_rpc_govern_rest(beyond) > BEYOND_LOOKS * brought;
     i32 looks = brought < SLOW_BYTES ? STILL_LOOKS / 2 : 1;
     governor->beyond_slow = slow ? governor->beyond_slow + looks : 0;
     if (governor->beyond_slow < STILL_LOOKS) return;
@@ -394,7 +401,7 @@ static bool stalls(const struct vx_rpc_govern *govern)
     int sent = 0;
     if (govern->waits != VX_RPC_WAIT_BYTES) return false;
     (void)ioctl(govern->place.descriptor, FIONREAD, &sent);
-    return sent < SLOW_BYTES && sent < rest_of(govern);
+    return sent < SLOW_BYTES && sent < vx_rpc_govern_rest(govern);
 }
 
 /* Others have the room that is wanted.  A client with 1.6 Mbit/s of an address of its own was closed
@@ -410,7 +417,8 @@ static void look_still(struct vx_rpc_govern *govern, bool counts)
 {
     u64 brought = govern->meter.bytes - govern->bytes_seen;
     bool holds = vx_rpc_govern_holds(govern) > vx_rpc_govern_small(govern);
-    bool is_asked = counts && !is_spared(govern);
+    bool is_asked =
+        counts && vx_rpc_govern_is_tight(govern->governor) && !is_spared(govern);
     if (!holds || brought >= (is_asked ? STILL_BYTES : SLOW_BYTES))
         govern->still = 0;
     else if (counts)
@@ -434,9 +442,8 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->finished_seen = meter->finished;
     govern->bytes_seen = meter->bytes;
     govern->spent_seen = govern->spent;
-    govern->little = little;
     govern->slow = little && !waits;
-    vx_rpc_govern_stood_add(govern, now_ns);
+    vx_rpc_govern_stood_look(govern, little);
     if (waits) govern->unfinished_since_ns += LOOK_NS;
     bool late = late_ns && meter->unfinished &&
                 now_ns - govern->unfinished_since_ns > late_ns + LATE_NS;

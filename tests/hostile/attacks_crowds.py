@@ -212,6 +212,37 @@ def room_unread(swarm, target):
                      rounds_beside(swarm.peers[-900:], body, 48, times=3, after=4, count=8))
 
 
+def ends_late(length, seconds):
+    """One message after the other, whose last byte comes so late; it is refused, and costs no
+    worker anything."""
+    full, again = h2.kept_block(h2.INFER)
+    body = h2.message(b"\xff" * length)
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening()
+        for stream in itertools.count(1, 2):
+            unsent = {stream: body[:-1]}
+            yield h2.headers(stream, full if stream == 1 else again)
+            while unsent:
+                yield windows.take(unsent) or None
+            yield seconds
+            yield windows.take({stream: body[-1:]}, h2.END_STREAM) or None
+            while stream not in windows.ended:
+                yield windows.take({}) or None
+    return script
+
+
+@attack("400 connections of four addresses that each end a message of 100 KB after 0.9 s and begin "
+        "anew, beside a gateway with 48 requests of 96 KB at once", seconds=5, more=40)
+def room_ended(swarm, target):
+    swarm.add(400, target.grpc, ends_late(100_000, 0.9), sources=4)
+    body = h2.message(h2.infer_request(target.model, 3000))
+    swarm.add_honest(1, target.grpc,
+                     rounds_beside(swarm.peers[-400:], body, 48, times=6, after=2, count=8))
+
+
 @attack("1,000 connections of one address with an inference of a voxel each, beside a client that "
         "does not wait for its answers", seconds=3, arena=True)
 def queue_crowd(swarm, target):

@@ -110,6 +110,7 @@ CROWDS = {
     "crowd_one_byte": (("crowd_one_byte",), 3),
     "room_one_byte": (("room_one_byte",), 5),
     "room_unread": (("room_unread",), 5),
+    "room_ended": (("room_ended",), 5),
     "queue_crowd": (("queue_crowd",), 3),
     "watch_crowd": (("watch_crowd",), 5),
     "addresses_one_byte": (("addresses_one_byte",), 5),

@@ -158,9 +158,9 @@ START_TEST(many_small_halves_make_room)
         call_begin(i, 1, 60001, 60000);
         ck_assert_int_eq(rig_unread(i), 0);
     }
-    const i32 waiting = two_begin(1 << 20);
+    const i32 waiting = two_begin(4 << 20);
     two_wait(waiting, 800000);
-    for (i32 look = 0; look < 8; look++) {
+    for (i32 look = 0; look < 10; look++) {
         turns(1, &now_ns);
         message_bring(waiting, 3, 100000);
         for (i32 i = 0; look < 5 && i < HOLDERS; i++) ck_assert(!rig_is_closed(i));
