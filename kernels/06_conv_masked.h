@@ -116,7 +116,7 @@ struct vx_conv_device_args {
 /* V of the largest kernel, 343, rounded up. */
 #define VX_CONV_OFFSETS 344
 /* Bytes of what a tile that streams has behind its stages: barriers. */
-#define VX_STREAM_MORE_BYTES 256
+#define VX_STREAM_MORE_BYTES 512
 /* Bytes of struct tile_memory (conv_tile.cuh) for tiles of `n_` rows: row numbers, neighbour
  * rows, the list of present offsets, three counts. */
 #define VX_CONV_MEMORY_BYTES(n_)                                                         \

@@ -18,11 +18,17 @@
 #include "kernels/matrix.cuh"
 #include "kernels/mbarrier_sm90.cuh"
 
-#define FETCHERS (VX_WARPS_N / 4 - 2) /* warpgroups that fetch; two multiply */
-#define THREADS  (32 * VX_WARPS_N)
-#define GROUPS   (VX_TILE_N / 64)  /* of 64 rows in a tile */
-#define MINE     (VX_TILE_N / 128) /* of them that a warpgroup multiplies */
-#define SUMS     (VX_TILE_CO / 2)  /* of a thread, for each group of 64 rows */
+#define GROUPS      (VX_TILE_N / 64)       /* of 64 rows in a tile */
+#define MULTIPLIERS (GROUPS == 1 ? 1 : 2)  /* warpgroups that multiply */
+#define MINE        (GROUPS / MULTIPLIERS) /* groups of rows that one of them multiplies */
+#define SUMS        (VX_TILE_CO / 2)       /* of a thread, for each group of 64 rows */
+#define THREADS     (32 * VX_WARPS_N)
+
+#define FETCHERS (VX_WARPS_N / 4 - MULTIPLIERS) /* warpgroups that fetch */
+
+/* Warps of them that fetch an offset together, and how many such teams there are. */
+#define TEAM  (GROUPS == 1 ? 1 : 4)
+#define TEAMS (4 * FETCHERS / TEAM)
 
 #if VX_E4M3
 #define FACTOR_BYTES 1 /* of a number that is multiplied */
@@ -38,7 +44,7 @@
 #define STAGE_BYTES    (A_BYTES + B_BYTES)
 
 /* The tiles as they are dealt to the blocks (05_mask_order.h); NULL = as they are. */
-#define TILES_LIST (args->tiles[VX_TILE_N == 256])
+#define TILES_LIST (GROUPS == 1 ? NULL : args->tiles[GROUPS == 4])
 
 static_assert(VX_TILE_CI == LINE_CHANNELS && VX_STAGES >= 3,
               "a line of 128 bytes; a ring");
@@ -119,8 +125,8 @@ VX_DEVICE struct stream stream_of(const struct vx_conv_device_args *args)
 }
 
 struct stream_tile {
-    int64_t
-        first_row; /* in the order; < 0: of none, which is passed as if it had no offset */
+    /* In the order; < 0: of none, which is passed as if it had no offset. */
+    int64_t first_row;
     int32_t first_column;
     int32_t group;
 };

@@ -69,7 +69,7 @@ struct vx_conv_choice {
 /* From this many input channels on, a layer is summed by planes, or by columns.  With fewer
  * channels the partial sums cost more memory traffic, and power, than the wasted rows that
  * they save.  Microseconds, H200, 3^3, FP16, with 512 channels in a chain and by planes: 848
- * rows 66, 39; 3,840 rows 79, 83; 64,160 rows 765, 855; all layers of TRELLIS.2's decoder
+ * rows 43, 39; 3,840 rows 79, 83; 64,160 rows 765, 855; all layers of TRELLIS.2's decoder
  * 12172, 12914.  With 1024 by planes and by columns: 192 rows 51, 37; 15,192 rows 722, 860. */
 #define VX_CONV_SPLIT_CHANNELS 1024
 /* Numbers of 32 bits are multiplied more slowly, so wasted rows cost more: by planes up to
