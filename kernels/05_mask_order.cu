@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/05_mask_order.h"
 #include "kernels/order.cuh"
+#include "kernels/tiles_deal.cuh"
 #include "kernels/turn.cuh"
 
 #define WAVES (VX_ORDER_THREADS / VX_WAVE)
@@ -398,6 +399,7 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
     vx_turn();
     VX_SHARED uint32_t counts[VX_ORDER_TILES_BINS];
     VX_SHARED uint32_t begins[VX_ORDER_TILES_BINS];
+    VX_SHARED struct deal deal;
     struct vx_order_tiles_sort sort = args.one;
     int32_t kind = (int32_t)vx_block_y();
     if (args.sorts) sort = args.sorts[vx_block_x()];
@@ -419,9 +421,20 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
             before += counts[more];
         begins[bin] = before;
     }
+    if (bin == 0) {
+        deal.count = (uint32_t)count;
+        deal.blocks = (uint32_t)args.blocks;
+    }
+    vx_barrier();
+    if (bin < VX_WAVE)
+        deal_make(&deal, bin < VX_ORDER_DEAL_OFFSETS ? begins[bin] + counts[bin] : 0);
+    vx_barrier();
+    const uint32_t end = deal_turns(&deal) * deal.blocks;
+    for (uint32_t at = bin; at < end + deal.blocks; at += VX_ORDER_TILES_THREADS)
+        tiles[at] = at < end ? VX_ORDER_TILES_NONE : VX_ORDER_TILES_END;
     vx_barrier();
     for (int64_t at = vx_thread(); at < count; at += VX_ORDER_TILES_THREADS) {
         uint32_t place = vx_atomic_add(&begins[tile_offsets(&sort, kind, at)], 1);
-        tiles[place] = (int32_t)at;
+        tiles[deal_place(&deal, place)] = (int32_t)at;
     }
 }

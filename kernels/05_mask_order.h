@@ -46,8 +46,8 @@
  *          a sector of 32 bytes for each offset.
  *          order_small_many, order_count_many, order_scan_many, order_scatter_many and
  *          order_blocks_many do a step of many sorts: sort z is a layer of blocks.
- *          order_tiles, for many sorts: the tiles of 128 and of 256 places, counted by how
- *          many offsets they have, those with the most first.
+ *          order_tiles, for many sorts: the tiles of 128 and of 256 places, dealt to blocks
+ *          by how many offsets they have (tiles_deal.cuh).
  * Tiles    VX_ORDER_TILE rows; each wave ranks consecutive rows.
  * Cost     bytes per row, group and pass: 4 (count) + 16 (scatter); neighbours 8*V per row.
  * Limits   V <= 343; N <= 2^30.  Many sorts: count < 2^16.
@@ -216,15 +216,28 @@ struct vx_mask_order_many_args {
 /* Offsets of the largest kernel, and one. */
 #define VX_ORDER_TILES_BINS 344
 
+/* The end of a tile costs a block as much as so many of its offsets. */
+#define VX_ORDER_TILE_END 2
+/* More offsets than one less count as that many. */
+#define VX_ORDER_DEAL_OFFSETS 32
+/* The first round of a deal, and those that some block passes: in each of those the work that a
+ * block has had grows by VX_ORDER_TILE_END at least, and with VX_ORDER_DEAL_OFFSETS nobody passes. */
+#define VX_ORDER_DEAL_ROUNDS (VX_ORDER_DEAL_OFFSETS / VX_ORDER_TILE_END)
+
+/* A list is (turns + 1, blocks), for the turns of the block with the most of them: group * tiles +
+ * tile; behind the last of each block NONE, and in the last row END. */
+#define VX_ORDER_TILES_NONE (-1)
+#define VX_ORDER_TILES_END  (-2)
+
 struct vx_order_tiles_sort {
     int64_t n;
     int32_t words, groups;
-    const uint32_t *block_masks; /* (groups, blocks of 32, words) */
-    /* (groups, tiles) out, for each height: group * tiles + tile. */
-    int32_t *tiles[VX_ORDER_TILES_KINDS];
+    const uint32_t *block_masks;          /* (groups, blocks of 32, words) */
+    int32_t *tiles[VX_ORDER_TILES_KINDS]; /* out, for each height: a list */
 };
 struct vx_order_tiles_args {
     int64_t count;
+    int32_t blocks;                          /* among which the tiles are dealt */
     const struct vx_order_tiles_sort *sorts; /* (count) in device memory; NULL: `one` */
     struct vx_order_tiles_sort one;
 };
@@ -234,6 +247,13 @@ VX_BOTH int64_t vx_order_tiles_count(int64_t n, int32_t groups, int32_t kind)
 {
     int64_t rows = (int64_t)VX_ORDER_TILES_ROWS << kind;
     return (n + rows - 1) / rows * groups;
+}
+
+/* Numbers of the longest list of so many tiles. */
+VX_BOTH int64_t vx_order_tiles_numbers(int64_t tiles, int32_t blocks)
+{
+    const int64_t turns = VX_ORDER_DEAL_ROUNDS - 1 + (tiles + blocks - 1) / blocks;
+    return (turns + 1) * blocks;
 }
 
 /* counts (rows, tiles): each count becomes the sum of the counts before it in its row. */

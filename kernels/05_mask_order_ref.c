@@ -307,19 +307,83 @@ static int32_t tile_offsets(const struct vx_order_tiles_sort *sort, int64_t rows
     return count;
 }
 
+/* How the tiles of a list are dealt, one after the other, those with the most offsets first. */
+struct deal {
+    int64_t count, more[VX_ORDER_DEAL_OFFSETS]; /* tiles; those of c offsets or more */
+    int32_t blocks;
+    int32_t *list; /* struct vx_order_tiles_sort */
+    int64_t next;  /* tile, in the order of their work */
+    int32_t round; /* of it, from 0 on */
+    int32_t at;    /* blocks that have had their turn in this round */
+    int32_t level; /* the most work that a block which passed no round may have had */
+    bool even,
+        back; /* nobody passes any more; this round is from the last block to the first */
+};
+
+static int32_t work_of(const struct deal *deal, int64_t tile)
+{
+    int32_t work = VX_ORDER_TILE_END;
+    for (int32_t c = 1; c < VX_ORDER_DEAL_OFFSETS; c++) work += deal->more[c] > tile;
+    return work;
+}
+
+/* Whether a block passes this round: its first tile alone is more than the others have had. */
+static bool passes(const struct deal *deal, int32_t block)
+{
+    if (deal->round == 0 || deal->even || block == deal->blocks - 1) return false;
+    return work_of(deal, block) > deal->level &&
+           deal->level + 1 - VX_ORDER_TILE_END < VX_ORDER_DEAL_OFFSETS;
+}
+
+static void round_begin(struct deal *deal)
+{
+    int32_t takers = 0;
+    deal->round++;
+    deal->at = 0;
+    deal->level += work_of(deal, deal->next);
+    for (int32_t b = 0; b < deal->blocks; b++) takers += !passes(deal, b);
+    deal->even |= takers == deal->blocks;
+    deal->back = deal->round % 2 || deal->next + takers >= deal->count;
+}
+
+static void deal_give(struct deal *deal, int32_t tile)
+{
+    int32_t block, turn = 0;
+    do {
+        if (deal->at == deal->blocks) round_begin(deal);
+        block = deal->back ? deal->blocks - 1 - deal->at : deal->at;
+        deal->at++;
+    } while (passes(deal, block));
+    while (deal->list[turn * deal->blocks + block] >= 0) turn++;
+    deal->list[turn * deal->blocks + block] = tile;
+    deal->next++;
+}
+
+static void tiles_deal(const struct vx_order_tiles_sort *sort, int32_t kind,
+                       int32_t blocks)
+{
+    const int64_t rows = (int64_t)VX_ORDER_TILES_ROWS << kind;
+    struct deal deal = {.count = vx_order_tiles_count(sort->n, sort->groups, kind),
+                        .blocks = blocks,
+                        .list = sort->tiles[kind]};
+    for (int64_t i = vx_order_tiles_numbers(deal.count, blocks); i-- > 0;)
+        deal.list[i] = VX_ORDER_TILES_NONE;
+    for (int64_t at = 0; at < deal.count; at++)
+        for (int32_t c = tile_offsets(sort, rows, at); c >= 0; c--)
+            if (c < VX_ORDER_DEAL_OFFSETS) deal.more[c]++;
+    deal.level = work_of(&deal, blocks - 1);
+    for (int32_t wanted = VX_ORDER_TILES_BINS - 1; wanted >= 0; wanted--)
+        for (int64_t at = 0; at < deal.count; at++)
+            if (tile_offsets(sort, rows, at) == wanted) deal_give(&deal, (int32_t)at);
+    for (int32_t b = 0; b < blocks; b++)
+        deal.list[(deal.round + 1) * blocks + b] = VX_ORDER_TILES_END;
+}
+
 void vx_order_tiles_ref(const void *args_given, enum vx_number type)
 {
     const struct vx_order_tiles_args *args = args_given;
     (void)type;
     for (int64_t s = 0; s < args->count; s++)
-        for (int32_t kind = 0; kind < VX_ORDER_TILES_KINDS; kind++) {
-            const struct vx_order_tiles_sort *sort =
-                args->sorts ? &args->sorts[s] : &args->one;
-            const int64_t rows = (int64_t)VX_ORDER_TILES_ROWS << kind;
-            const int64_t count = vx_order_tiles_count(sort->n, sort->groups, kind);
-            int32_t *to = sort->tiles[kind];
-            for (int32_t wanted = VX_ORDER_TILES_BINS - 1; wanted >= 0; wanted--)
-                for (int64_t at = 0; at < count; at++)
-                    if (tile_offsets(sort, rows, at) == wanted) *to++ = (int32_t)at;
-        }
+        for (int32_t kind = 0; kind < VX_ORDER_TILES_KINDS; kind++)
+            tiles_deal(args->sorts ? &args->sorts[s] : &args->one, kind, args->blocks);
 }

@@ -86,8 +86,8 @@ struct vx_conv_device_args {
     const uint32_t *masks; /* (N, words) */
     const int32_t *order;  /* (groups, N); NULL = rows as they are */
     const uint32_t *block_masks; /* (groups, blocks of 32, words); NULL = every offset */
-    /* For tiles that stream, of 128 and of 256 rows: (groups * tiles), those with the most
-     * offsets first (order_tiles, 05_mask_order.h); NULL = as they are. */
+    /* For tiles that stream, of 128 and of 256 rows: a list, dealt to `blocks` (order_tiles,
+     * 05_mask_order.h); NULL = as they are. */
     const int32_t *tiles[2];
     /* For tiles that stream: (V, N), nbr in the order of the rows (05_mask_order.h); NULL =
      * read from nbr. */
@@ -116,7 +116,7 @@ struct vx_conv_device_args {
 /* V of the largest kernel, 343, rounded up. */
 #define VX_CONV_OFFSETS 344
 /* Bytes of what a tile that streams has behind its stages: barriers. */
-#define VX_STREAM_MORE_BYTES 256
+#define VX_STREAM_MORE_BYTES 512
 /* Bytes of struct tile_memory (conv_tile.cuh) for tiles of `n_` rows: row numbers, neighbour
  * rows, the list of present offsets, three counts. */
 #define VX_CONV_MEMORY_BYTES(n_)                                                         \

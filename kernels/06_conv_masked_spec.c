@@ -32,7 +32,7 @@ static const struct vx_tile tiles[] = {
     {{64, 32, 16, 8, 4, 1, 1, 3}},
     {{128, 16, 16, 8, 8, 1, 1, 2}},
     /* streams: eight warps multiply and four fetch, or eight where that is faster and registers
-     * are left for them */
+     * are left for them; of 64 rows, for few of them: four warps multiply, the others fetch */
     {{128, 256, 64, 4, 12, 1, 2, 1}},
     {{128, 192, 64, 5, 12, 1, 2, 1}},
     {{128, 160, 64, 6, 16, 1, 2, 1}},
@@ -41,6 +41,9 @@ static const struct vx_tile tiles[] = {
     {{256, 96, 64, 5, 16, 1, 2, 1}},
     {{256, 64, 64, 5, 16, 1, 2, 1}},
     {{128, 64, 64, 9, 16, 1, 2, 1}},
+    {{64, 32, 64, 18, 20, 1, 2, 1}},
+    {{64, 64, 64, 13, 16, 1, 2, 1}},
+    {{64, 128, 64, 9, 12, 1, 2, 1}},
     /* streams of numbers of 8 bits: as many bytes */
     {{128, 256, 128, 4, 12, 1, 2, 1}},
     {{128, 192, 128, 5, 12, 1, 2, 1}},
@@ -50,6 +53,9 @@ static const struct vx_tile tiles[] = {
     {{256, 96, 128, 5, 16, 1, 2, 1}},
     {{256, 64, 128, 5, 16, 1, 2, 1}},
     {{128, 64, 128, 9, 16, 1, 2, 1}},
+    {{64, 32, 128, 18, 20, 1, 2, 1}},
+    {{64, 64, 128, 13, 16, 1, 2, 1}},
+    {{64, 128, 128, 9, 12, 1, 2, 1}},
     /* without wgmma */
     {{128, 256, 64, 3, 2, 4, 0, 1}},
     {{128, 128, 64, 4, 2, 4, 0, 1}},

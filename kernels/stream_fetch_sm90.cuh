@@ -1,6 +1,7 @@
-/* stream_fetch_sm90 - the warpgroups that fill the ring of a stream of tiles.
+/* stream_fetch_sm90 - the warps that fill the ring of a stream of tiles.
  *
- * Private to tile_stream_sm90.cuh.  A warp fetches a quarter of a tile's rows.  Eight lanes
+ * Private to tile_stream_sm90.cuh.  Four warps are a team, and each fetches a quarter of a tile's
+ * rows; of a tile of 64 rows each warp is a team and fetches all of them.  Eight lanes
  * copy the 128 bytes of a row; a lane holds the numbers of a few rows, and the lanes hand
  * them round by shuffles.
  *
@@ -21,6 +22,10 @@
  * of nbr, so that each entry costs a sector.  Dropped: those lines in shared memory, sent for
  * while the offsets before are fetched (136 and 1930 us: a tile waits for them).
  *
+ * Where a layer has few tiles nothing hides how long the way to one stage is.  So a tile of 64
+ * rows has 8 to 16 teams, which take a line of an offset in turn, whatever the number of channels,
+ * and send for weights, which no launch writes, before the launch in front has ended.
+ *
  * Owner    -
  * Thread   device code, the first warps of the block, four for each of FETCHERS.
  * Limits   as tile_stream_sm90.cuh.
@@ -33,14 +38,14 @@
 
 #include "kernels/stream_sm90.cuh"
 
-#define WARP_ROWS (VX_TILE_N / 4)  /* rows that a warp fetches */
-#define COPIES    (WARP_ROWS / 4)  /* instructions for them: 8 lanes copy a row */
-#define HELD      (WARP_ROWS / 32) /* row numbers that a lane holds */
-#define LINES     4                /* of channels, that one set of addresses serves */
+#define WARP_ROWS (VX_TILE_N / TEAM)    /* rows that a warp fetches */
+#define COPIES    (WARP_ROWS / 4)       /* instructions for them: 8 lanes copy a row */
+#define HELD      (WARP_ROWS / 32)      /* row numbers that a lane holds */
+#define LINES     (GROUPS == 1 ? 1 : 4) /* of channels, that one set of addresses serves */
 
-/* Between two of its stages a warpgroup passes at most LINES of the other one.  If that took it
- * once around the ring, a stage could be a whole phase behind, and be taken for empty. */
-static_assert(VX_WARPS_N == 12 || (VX_WARPS_N == 16 && LINES < VX_STAGES), "see above");
+/* Between two of its stages a team passes those of the others.  If that took it once around the
+ * ring, a stage could be a whole phase behind, and be taken for empty. */
+static_assert((TEAMS - 1) * LINES < VX_STAGES, "see above");
 
 /* Where neighbours lie: that of a row, or of a place in the order of the rows, at an offset is
  * list[row * row_stride + offset * offset_stride].  NULL: a row has one neighbour, itself. */
@@ -54,9 +59,10 @@ struct fetch_map {
  * the same of the next tile, which is loaded long before it is needed. */
 struct fetch {
     struct fetch_map map;
-    uint32_t round;  /* of the next tile */
-    uint32_t others; /* offsets that other warpgroups fetch before the next of this one */
-    uint32_t entry;  /* of the tile in the list */
+    uint32_t index; /* of the next tile */
+    /* Parts from the first of the lowest offset that is left to the next of this team. */
+    uint32_t others;
+    uint32_t entry; /* of the tile in the list */
     int32_t first_column;
     int32_t word;
     uint32_t all, own;  /* of the tile; of the 64 rows that this warp fetches for */
@@ -68,20 +74,29 @@ struct fetch {
     int32_t next_rows[HELD];
 };
 
-/* Warpgroups that take the offsets in turn. */
-VX_DEVICE uint32_t fetchers_of(const struct vx_conv_device_args *args)
-{
-    return args->ci <= LINES * LINE_CHANNELS ? FETCHERS : 1;
-}
-
 VX_DEVICE uint32_t lines_of(const struct vx_conv_device_args *args)
 {
     return (uint32_t)(args->ci + LINE_CHANNELS - 1) / LINE_CHANNELS;
 }
 
-VX_DEVICE uint32_t warp_of_group(void)
+/* Teams that take the parts of offsets in turn.  A part is one line where a tile is small, else all
+ * lines of an offset. */
+VX_DEVICE uint32_t teams_of(const struct vx_conv_device_args *args)
 {
-    return vx_shuffle(vx_thread() / 32 % 4, 0);
+    return GROUPS == 1 || args->ci <= LINES * LINE_CHANNELS ? TEAMS : 1;
+}
+VX_DEVICE uint32_t parts_of(const struct vx_conv_device_args *args) /* of an offset */
+{
+    return GROUPS == 1 ? lines_of(args) : 1;
+}
+VX_DEVICE uint32_t stages_of(const struct vx_conv_device_args *args) /* of a part */
+{
+    return GROUPS == 1 ? 1 : lines_of(args);
+}
+
+VX_DEVICE uint32_t warp_of_team(void)
+{
+    return vx_shuffle(vx_thread() / 32 % TEAM, 0);
 }
 
 VX_DEVICE void fetch_masks(uint32_t words, struct fetch *fetch)
@@ -89,7 +104,7 @@ VX_DEVICE void fetch_masks(uint32_t words, struct fetch *fetch)
     fetch->all = 0;
 #pragma unroll
     for (uint32_t g = 0; g < GROUPS; g++) fetch->all |= words_join(words, g);
-    fetch->own = words_join(words, warp_of_group() * WARP_ROWS / 64);
+    fetch->own = words_join(words, warp_of_team() * WARP_ROWS / 64);
 }
 
 /* Loads what the next tile begins with.  What was loaded before is moved by shuffles: instead of a
@@ -98,17 +113,17 @@ VX_DEVICE void fetch_masks(uint32_t words, struct fetch *fetch)
 VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t index = index_at(args, fetch->round);
-    fetch->next_entry = vx_shuffle(fetch->later_entry, 0);
-    fetch->later_entry = entry_at(stream, index_at(args, fetch->round + 1));
-    if (index >= stream->count) return;
-    struct stream_tile tile = tile_at(stream, index, fetch->next_entry);
+    fetch->next_entry = entry_at(stream, fetch->index, fetch->later_entry);
+    if (!tiles_left(stream, fetch->next_entry)) return;
+    entry_load(stream, fetch->index + (uint32_t)args->blocks, &fetch->later_entry);
+    struct stream_tile tile = tile_at(stream, fetch->index, fetch->next_entry);
     fetch->next_words = words_load(stream, &tile, word_first(stream, &tile));
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-        int64_t place = tile.first_row + warp_of_group() * WARP_ROWS + 32 * i + vx_lane();
+        int64_t place = tile.first_row + warp_of_team() * WARP_ROWS + 32 * i + vx_lane();
         if (fetch->map.row_stride == 1) /* neighbours lie in the order of the rows */
-            fetch->next_rows[i] = place < args->n ? (int32_t)place : -1;
+            fetch->next_rows[i] =
+                (uint64_t)place < (uint64_t)args->n ? (int32_t)place : -1;
         else
             fetch->next_rows[i] = row_at(args, &tile, place);
     }
@@ -117,9 +132,8 @@ VX_DEVICE void fetch_ahead(const struct stream *stream, struct fetch *fetch)
 /* Begins the tile that was loaded ahead.  False: there is none. */
 VX_DEVICE int fetch_enter(const struct stream *stream, struct fetch *fetch)
 {
-    const uint32_t index = index_at(stream->args, fetch->round++);
-    if (index >= stream->count) return 0;
-    const struct stream_tile tile = tile_at(stream, index, fetch->next_entry);
+    if (!tiles_left(stream, fetch->next_entry)) return 0;
+    const struct stream_tile tile = tile_at(stream, fetch->index, fetch->next_entry);
     fetch->entry = fetch->next_entry;
     fetch->first_column = tile.first_column;
     fetch->word = word_first(stream, &tile);
@@ -130,6 +144,7 @@ VX_DEVICE int fetch_enter(const struct stream *stream, struct fetch *fetch)
         fetch->rows[i] = (int32_t)vx_shuffle((uint32_t)fetch->next_rows[i], vx_lane());
         fetch->lists[i] = fetch->map.list + (uint64_t)row * fetch->map.row_stride;
     }
+    fetch->index += (uint32_t)stream->args->blocks;
     fetch_ahead(stream, fetch);
     return 1;
 }
@@ -144,21 +159,20 @@ VX_DEVICE int fetch_go_on(const struct stream *stream, struct fetch *fetch)
     return 1;
 }
 
-/* Takes the next offset of this warpgroup.  False: there is none. */
+/* Takes the next part of this team: an offset, and which of its parts.  False: there is none. */
 VX_DEVICE int fetch_seek(const struct stream *stream, struct fetch *fetch,
-                         uint32_t *offset)
+                         uint32_t *offset, uint32_t *part)
 {
+    const uint32_t parts = parts_of(stream->args);
     for (;;) {
-        if (VX_RARELY(!fetch->all)) {
-            if (!fetch_go_on(stream, fetch)) return 0;
-            continue;
-        }
-        *offset = (uint32_t)fetch->word * 32 + (uint32_t)vx_lowest_bit(fetch->all);
-        fetch->all &= fetch->all - 1;
-        if (!fetch->others) break;
-        fetch->others--;
+        for (; fetch->all && fetch->others >= parts; fetch->others -= parts)
+            fetch->all &= fetch->all - 1;
+        if (!VX_RARELY(!fetch->all)) break;
+        if (!fetch_go_on(stream, fetch)) return 0;
     }
-    fetch->others = fetchers_of(stream->args) - 1;
+    *offset = (uint32_t)fetch->word * 32 + (uint32_t)vx_lowest_bit(fetch->all);
+    *part = fetch->others;
+    fetch->others += teams_of(stream->args);
     return 1;
 }
 
@@ -186,18 +200,20 @@ VX_DEVICE void fetch_neighbours(const struct fetch *fetch, uint32_t offset,
     }
 }
 
-/* One offset of a tile as the fetching warps carry it out. */
+/* One part of an offset of a tile as the fetching warps carry it out. */
 struct fetch_step {
     int sender;          /* one of this warp sends for the weights */
     uint32_t to;         /* of a stage, where the lane's first copy lies */
     const char *weights; /* of the next line of channels; columns lie side by side */
     uint32_t weights_bytes;
-    int mine; /* the warp's rows have the offset */
+    int mine;      /* the warp's rows have the offset */
+    int32_t first; /* channel */
     /* Bit 4 i: the i-th of eight rows that this lane copies is missing. */
     uint32_t missing[HELD];
     uint32_t rows[COPIES]; /* where they begin, in 16 bytes */
 };
 
+/* step->first: set already. */
 VX_DEVICE void step_make(const struct vx_conv_device_args *args,
                          const struct fetch *fetch, uint32_t offset,
                          const int32_t neighbours[HELD], struct fetch_step *step)
@@ -208,6 +224,9 @@ VX_DEVICE void step_make(const struct vx_conv_device_args *args,
     step->weights = (const char *)args->tiled +
                     (uint64_t)offset * fetch->map.weights_stride +
                     (uint32_t)fetch->first_column * LINE;
+    if (GROUPS == 1)
+        step->weights +=
+            (uint64_t)((uint32_t)step->first / LINE_CHANNELS) * (uint32_t)args->co * LINE;
     step->mine = (int)vx_shuffle(fetch->own >> offset % 32 & 1u, 0);
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
@@ -254,6 +273,7 @@ VX_DEVICE void line_fetch(const struct vx_conv_device_args *args, struct fetch_s
     const int there = (int32_t)(vx_lane() % 8) * CHUNK_CHANNELS < channels;
     vx_mbarrier_wait(ring_empty(ring->full), ring->parity);
     if (step->sender) weights_send(step, ring);
+    if (GROUPS == 1) vx_launch_before();
     step->weights += (uint32_t)args->co * LINE;
     if (step->mine) {
         uint32_t missing[HELD];
@@ -289,14 +309,14 @@ VX_DEVICE void lines_fetch(const struct vx_conv_device_args *args,
     }
 }
 
-/* All lines of an offset; those of the offsets that other warpgroups fetch next are passed. */
+/* All lines of a part; those of the parts that other teams fetch next are passed. */
 VX_DEVICE void step_fetch(const struct vx_conv_device_args *args, struct fetch_step *step,
                           struct ring *ring)
 {
-    int32_t first = 0;
+    int32_t first = step->first;
     do lines_fetch(args, step, first, ring);
-    while ((first += LINES * LINE_CHANNELS) < args->ci);
-    if (FETCHERS > 1) ring_pass(ring, (fetchers_of(args) - 1) * lines_of(args));
+    while ((first += LINES * LINE_CHANNELS) < args->ci && GROUPS > 1);
+    if (TEAMS > 1) ring_pass(ring, (teams_of(args) - 1) * stages_of(args));
 }
 
 /* The walk's beginning: as if at the end of a tile of the first group. */
@@ -304,12 +324,13 @@ VX_DEVICE void fetch_begin(const struct stream *stream, struct fetch *fetch)
 {
     const struct stream_tile none = {0};
     fetch->map = map_of(stream->args);
-    fetch->round = 0;
+    fetch->index = vx_block_x();
     fetch->entry = 0;
     fetch->word = word_last(stream, &none);
     fetch->all = 0;
-    fetch->others = FETCHERS > 1 ? vx_shuffle(vx_thread() / 128, 0) : 0;
-    fetch->later_entry = entry_at(stream, index_at(stream->args, 0));
+    fetch->others = TEAMS > 1 ? vx_shuffle(vx_thread() / 32 / TEAM, 0) : 0;
+    fetch->later_entry = 0;
+    entry_load(stream, fetch->index, &fetch->later_entry);
     fetch_ahead(stream, fetch);
 }
 
@@ -320,25 +341,25 @@ VX_DEVICE void stream_fetch(const struct vx_conv_device_args *args, struct ring 
     struct fetch fetch;
     struct fetch_step step;
     int32_t neighbours[HELD];
-    uint32_t offset;
-    const uint32_t row = warp_of_group() * WARP_ROWS + vx_lane() / 8;
+    uint32_t offset, part;
+    const uint32_t row = warp_of_team() * WARP_ROWS + vx_lane() / 8;
     /* By shuffles, or the thread would be asked for its number at every stage. */
-    step.sender = warp_of_group() == 0;
+    step.sender = warp_of_team() == 0;
     step.to = vx_shuffle(row * LINE + ((vx_lane() % 8 ^ vx_lane() / 8) << 4), vx_lane());
     ring->parity = 1;
     fetch_begin(&stream, &fetch);
-    if (fetch.others >= fetchers_of(args))
-        return; /* nothing is left for this warpgroup */
-    ring_pass(ring, fetch.others * lines_of(args));
+    if (fetch.others >= teams_of(args)) return; /* nothing is left for this team */
+    ring_pass(ring, fetch.others * stages_of(args));
 #pragma unroll 1 /* or the walk would be compiled for each */
     for (int made = 0;; made = 1) {
-        const int more = fetch_seek(&stream, &fetch, &offset);
+        const int more = fetch_seek(&stream, &fetch, &offset, &part);
         if (more) fetch_neighbours(&fetch, offset, neighbours);
         if (made)
             step_fetch(args, &step, ring);
-        else
+        else if (GROUPS > 1)
             vx_launch_before();
         if (!more) return;
+        step.first = GROUPS == 1 ? (int32_t)part * LINE_CHANNELS : 0;
         step_make(args, &fetch, offset, neighbours, &step);
     }
 }

@@ -12,16 +12,23 @@
 #ifndef VX_KERNELS_STREAM_SM90_CUH
 #define VX_KERNELS_STREAM_SM90_CUH
 
+#include "kernels/05_mask_order.h"
 #include "kernels/06_conv_masked.h"
 #include "kernels/device.h"
 #include "kernels/matrix.cuh"
 #include "kernels/mbarrier_sm90.cuh"
 
-#define FETCHERS (VX_WARPS_N / 4 - 2) /* warpgroups that fetch; two multiply */
-#define THREADS  (32 * VX_WARPS_N)
-#define GROUPS   (VX_TILE_N / 64)  /* of 64 rows in a tile */
-#define MINE     (VX_TILE_N / 128) /* of them that a warpgroup multiplies */
-#define SUMS     (VX_TILE_CO / 2)  /* of a thread, for each group of 64 rows */
+#define GROUPS      (VX_TILE_N / 64)       /* of 64 rows in a tile */
+#define MULTIPLIERS (GROUPS == 1 ? 1 : 2)  /* warpgroups that multiply */
+#define MINE        (GROUPS / MULTIPLIERS) /* groups of rows that one of them multiplies */
+#define SUMS        (VX_TILE_CO / 2)       /* of a thread, for each group of 64 rows */
+#define THREADS     (32 * VX_WARPS_N)
+
+#define FETCHERS (VX_WARPS_N / 4 - MULTIPLIERS) /* warpgroups that fetch */
+
+/* Warps of them that fetch an offset together, and how many such teams there are. */
+#define TEAM  (GROUPS == 1 ? 1 : 4)
+#define TEAMS (4 * FETCHERS / TEAM)
 
 #if VX_E4M3
 #define FACTOR_BYTES 1 /* of a number that is multiplied */
@@ -36,8 +43,8 @@
 #define B_BYTES        (VX_TILE_CO * LINE)
 #define STAGE_BYTES    (A_BYTES + B_BYTES)
 
-/* The tiles, those with the most offsets first; NULL = as they are. */
-#define TILES_LIST (args->tiles[VX_TILE_N == 256])
+/* The tiles as they are dealt to the blocks (05_mask_order.h); NULL = as they are. */
+#define TILES_LIST (GROUPS == 1 ? NULL : args->tiles[GROUPS == 4])
 
 static_assert(VX_TILE_CI == LINE_CHANNELS && VX_STAGES >= 3,
               "a line of 128 bytes; a ring");
@@ -100,7 +107,7 @@ VX_DEVICE uint32_t vx_pair_of(float low, float high)
 struct stream {
     const struct vx_conv_device_args *args;
     uint32_t columns, tiles; /* of a group of offsets */
-    uint32_t count;          /* tiles of all groups and columns */
+    uint32_t count;          /* tiles of all groups */
     int32_t per_group;       /* offsets */
     int64_t blocks;          /* of 32 rows */
 };
@@ -111,43 +118,57 @@ VX_DEVICE struct stream stream_of(const struct vx_conv_device_args *args)
     stream.args = args;
     stream.columns = (uint32_t)((args->co + VX_TILE_CO - 1) / VX_TILE_CO);
     stream.tiles = (uint32_t)((args->n + VX_TILE_N - 1) / VX_TILE_N);
-    stream.count = stream.columns * stream.tiles * (uint32_t)args->groups;
+    stream.count = stream.tiles * (uint32_t)args->groups;
     stream.per_group = args->groups == 1 ? args->v : args->v / args->groups;
     stream.blocks = vx_mask_blocks(args->n);
     return stream;
 }
 
 struct stream_tile {
-    int64_t first_row; /* in the order */
+    /* In the order; < 0: of none, which is passed as if it had no offset. */
+    int64_t first_row;
     int32_t first_column;
     int32_t group;
 };
 
-/* The block's tile in a round: there and back, so that who had the most work of one round
- * has the least of the next, where a list is sorted by work.  Beyond the last: none. */
-VX_DEVICE uint32_t index_at(const struct vx_conv_device_args *args, uint32_t round)
+/* Most layers have one group and one column of tiles: here and in tile_at they divide by neither. */
+VX_DEVICE uint32_t place_at(const struct stream *stream, uint32_t index)
 {
-    uint32_t blocks = (uint32_t)args->blocks;
-    return round * blocks + (round & 1u ? blocks - 1 - vx_block_x() : vx_block_x());
+    return stream->columns == 1 ? index : index / stream->columns;
 }
 
-/* Most layers have one group and one column of tiles: here and in tile_at they divide by neither.
- * What the list has at this index: loaded two tiles ahead, so that nobody waits for it. */
-VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index)
+/* Loads what the list has at this index, two tiles ahead, so that nobody waits for it.  Where there
+ * is no list *loaded stays as it is: with a value for that here, ptxas 13.0 made one register of both,
+ * and then forgot to wait for a shuffle on the way to the rows' addresses. */
+VX_DEVICE void entry_load(const struct stream *stream, uint32_t index, uint32_t *loaded)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t place = stream->columns == 1 ? index : index / stream->columns;
-    if (TILES_LIST && index < stream->count) place = (uint32_t)TILES_LIST[place];
-    return place;
+    if (TILES_LIST) *loaded = (uint32_t)TILES_LIST[place_at(stream, index)];
+}
+
+/* The tile at this index, as group * tiles + tile.  All lanes loaded the same: by a shuffle the
+ * compiler knows it, too. */
+VX_DEVICE uint32_t entry_at(const struct stream *stream, uint32_t index, uint32_t loaded)
+{
+    const struct vx_conv_device_args *args = stream->args;
+    const uint32_t place = place_at(stream, index);
+    if (TILES_LIST) return vx_shuffle(loaded, 0);
+    return place < stream->count ? place : (uint32_t)VX_ORDER_TILES_END;
+}
+
+/* Whether the block has this tile or one behind it. */
+VX_DEVICE int tiles_left(const struct stream *stream, uint32_t entry)
+{
+    return (int32_t)entry >= (stream->columns == 1 ? 0 : VX_ORDER_TILES_NONE);
 }
 
 VX_DEVICE struct stream_tile tile_at(const struct stream *stream, uint32_t index,
                                      uint32_t entry)
 {
-    struct stream_tile tile = {(int64_t)entry * VX_TILE_N, 0, 0};
+    struct stream_tile tile = {(int64_t)(int32_t)entry * VX_TILE_N, 0, 0};
     if (stream->columns > 1)
         tile.first_column = (int32_t)(index % stream->columns) * VX_TILE_CO;
-    if (stream->args->groups > 1) {
+    if (stream->args->groups > 1 && (int32_t)entry >= 0) {
         tile.first_row = (int64_t)(entry % stream->tiles) * VX_TILE_N;
         tile.group = (int32_t)(entry / stream->tiles);
     }
@@ -178,7 +199,7 @@ VX_DEVICE uint32_t words_load(const struct stream *stream, const struct stream_t
         return low > 0 ? bits & ~0u << low : bits;
     }
     int64_t block = tile->first_row / VX_MASK_BLOCK + vx_lane();
-    if (vx_lane() >= 2 * GROUPS || block >= stream->blocks) return 0;
+    if (vx_lane() >= 2 * GROUPS || (uint64_t)block >= (uint64_t)stream->blocks) return 0;
     return args
         ->block_masks[((int64_t)tile->group * stream->blocks + block) * args->words +
                       word];
@@ -190,11 +211,11 @@ VX_DEVICE uint32_t words_join(uint32_t words, uint32_t rows64)
     return vx_shuffle(words, 2 * rows64) | vx_shuffle(words, 2 * rows64 + 1);
 }
 
-/* The row at a place of the order; -1 beyond the last. */
+/* The row at a place of the order; -1 before the first, and beyond the last. */
 VX_DEVICE int32_t row_at(const struct vx_conv_device_args *args,
                          const struct stream_tile *tile, int64_t place)
 {
-    if (place >= args->n) return -1;
+    if ((uint64_t)place >= (uint64_t)args->n) return -1;
     if (!args->order) return (int32_t)place;
     return args->order[(int64_t)tile->group * args->n + place];
 }

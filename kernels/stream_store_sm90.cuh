@@ -41,7 +41,7 @@ struct multiply {
 
 /* A tile of so few columns asks for each piece which are the layer's own, so that 48 channels are
  * no slower than 64. */
-#define NARROW (PIECES == 2)
+#define NARROW (PIECES <= 2)
 
 /* Pieces that a bias is loaded ahead, without a residual: as many as there are registers for. */
 #if VX_E4M3

@@ -1,7 +1,7 @@
-/* tile_stream_sm90 - tiles as one stream: four or eight warps fetch, eight multiply, and neither
- * waits at the end of a tile.
+/* tile_stream_sm90 - tiles as one stream: some warps fetch, others multiply, and neither waits at the
+ * end of a tile.
  *
- * The blocks stay; each takes a tile of every round.  The first warpgroup, or two in turn, walks
+ * The blocks stay, and each has its tiles.  The first warpgroup, or two in turn, walks
  * over (tile, present offset, line of channels) and fills a ring of stages: rows by cp.async, 16
  * bytes a lane, zeros where a neighbour is missing; the weights, which lie tiled in memory
  * (29_weight_tile.h), by one bulk copy that is sent before the rows.  Two warpgroups take
@@ -13,14 +13,23 @@
  * of the eight warps has said so: one arrival for a warpgroup would let its warps fall a
  * phase behind where they multiply nothing.
  *
+ * Tiles of 64 rows are for layers of few rows, in which each block has one tile or two and what
+ * counts is how long the way of a tile is.  One warpgroup multiplies, all others fetch, and each
+ * stage is multiplied, three at once: by one at a time an offset of 64 channels took 255 cycles, 60
+ * of them because of the products.  Microseconds, H200, chains of eight layers in a graph, tiles of
+ * 128x64 and the best of 64 rows: shells of 704 voxels 64 channels 12.6, 5.0; 128: 18.8, 8.4; 256:
+ * 32.6, 16.1; of 144 voxels 1024: 123, 58; of 6,752 voxels 64: 11.9, 6.3.  Dropped: the same for
+ * tiles of 128 and 256 rows, by runs of offsets that the same rows have: 2.5 % slower.
+ *
  * Numbers of 8 bits (e4m3.h) take the same way: a line of 128 bytes has 128 channels of them, an
  * instruction multiplies 32, and each sum is multiplied by its column's scale at the end.
  *
  * Owner    -
  * Thread   device code, every thread of the block.
  * Limits   sm_90a; F16, BF16, E4M3; VX_WARPS_N 12 or 16; VX_TILE_N 128 or 256, VX_TILE_CO 64,
- *          96, 128, 160, 192 or 256, together at most 32768 sums; VX_TILE_CI 64, of E4M3 128,
- *          whose ci is a multiple of 32.
+ *          96, 128, 160, 192 or 256, together at most 32768 sums; or VX_TILE_N 64, VX_TILE_CO 32,
+ *          64 or 128, VX_WARPS_N 12, 16 or 20; VX_TILE_CI 64, of E4M3 128, whose ci is a multiple
+ *          of 32.
  * Fails    never.
  * Source   CUTLASS's warp specialisation; the tiled weights, the ring over tiles and the
  *          skip at 64 rows are ours.
@@ -38,7 +47,7 @@
 
 /* Registers of a thread.  All together they are what the launch was given, 168 for each of 384
  * threads, 128 of 512: a sum above it would wait for ever. */
-#if FETCHERS == 1
+#if TEAMS == 1
 #define FETCH_REGISTERS    "104"
 #define MULTIPLY_REGISTERS "200"
 #elif MINE * SUMS <= 64
@@ -57,7 +66,7 @@
 /* What is loaded of a tile while the one before it is computed. */
 struct tile_next {
     struct stream_tile tile;
-    uint32_t later_entry; /* of the list, of the tile behind it */
+    uint32_t entry, later_entry; /* of the list, of the tile behind it */
     uint32_t words;
     int32_t rows[MINE];
 };
@@ -72,13 +81,13 @@ VX_DEVICE void masks_join(uint32_t words, uint32_t group, struct tile_about *abo
         about->own[m] = words_join(words, group * MINE + m);
 }
 
-VX_DEVICE void next_load(const struct stream *stream, uint32_t round, uint32_t group,
+VX_DEVICE void next_load(const struct stream *stream, uint32_t index, uint32_t group,
                          struct tile_next *next)
 {
     const struct vx_conv_device_args *args = stream->args;
-    uint32_t index = index_at(args, round), entry = next->later_entry;
-    next->later_entry = entry_at(stream, index_at(args, round + 1));
-    if (index >= stream->count) return;
+    uint32_t entry = entry_at(stream, index, next->later_entry);
+    next->entry = entry;
+    if (!tiles_left(stream, entry)) return;
     next->tile = tile_at(stream, index, entry);
     next->words = words_load(stream, &next->tile, word_first(stream, &next->tile));
 #pragma unroll
@@ -86,6 +95,7 @@ VX_DEVICE void next_load(const struct stream *stream, uint32_t round, uint32_t g
         next->rows[m] = row_at(args, &next->tile,
                                next->tile.first_row + (group * MINE + (uint32_t)m) * 64 +
                                    vx_thread() / 32 % 4 * 16 + vx_lane() % 16);
+    entry_load(stream, index + (uint32_t)args->blocks, &next->later_entry);
 }
 
 /* Says that this warp no longer reads the stage of a barrier. */
@@ -107,15 +117,11 @@ VX_DEVICE void columns_multiply(float *sums, uint64_t left, uint64_t right)
     PASTE(vx_wgmma_, VX_TILE_CO)(sums, left, right);
 }
 
-/* The products of one line of channels: `which` and `steps` are constants, and the line is
- * committed here.  A commit behind a branch is one that the compiler cannot join to the product
- * before it: it adds a group of its own with an empty product, and a wait for all groups but the
- * last is then a wait for all products. */
-VX_DEVICE void line_multiply(struct multiply *it, uint32_t stage, const int which,
-                             const int steps)
+/* The products of one stage, a line of channels: `which` and `steps` are constants. */
+VX_DEVICE void stage_multiply(struct multiply *it, uint32_t stage, const int which,
+                              const int steps)
 {
     const uint64_t right = vx_wgmma_describe(stage + A_BYTES, LINE, 16);
-    vx_wgmma_begin();
 #pragma unroll
     for (int m = 0; m < MINE; m++) {
         if (!(which >> m & 1)) continue;
@@ -125,6 +131,18 @@ VX_DEVICE void line_multiply(struct multiply *it, uint32_t stage, const int whic
         for (int s = 0; s < steps; s++)
             columns_multiply(it->sums[m], left + 2 * s, right + 2 * s);
     }
+}
+
+#if GROUPS > 1
+
+/* The same, committed here.  A commit behind a branch is one that the compiler cannot join to the
+ * product before it: it adds a group of its own with an empty product, and a wait for all groups but
+ * the last is then a wait for all products. */
+VX_DEVICE void line_multiply(struct multiply *it, uint32_t stage, const int which,
+                             const int steps)
+{
+    vx_wgmma_begin();
+    stage_multiply(it, stage, which, steps);
     vx_wgmma_commit();
 }
 
@@ -187,6 +205,65 @@ VX_DEVICE void word_multiply(const struct vx_conv_device_args *args,
     }
 }
 
+#else /* a small tile: one warpgroup takes every stage */
+
+/* So little work for a stage that the way to it costs more: so many are multiplied at once. */
+#define BATCH 3
+static_assert(2 * BATCH < VX_STAGES, "others are filled meanwhile");
+
+/* That the stages of a batch are full, whose products may still run; 0 none. */
+struct batch {
+    uint32_t full[BATCH];
+};
+
+VX_DEVICE void batch_release(const struct batch *batch)
+{
+#pragma unroll
+    for (int b = 0; b < BATCH; b++)
+        if (batch->full[b]) stage_release(batch->full[b]);
+}
+
+/* The products of the next `many` stages, a constant; what is held before them is released.  Behind
+ * the last channels lie zeros, which are multiplied, too. */
+VX_DEVICE void batch_multiply(struct multiply *it, struct ring *ring, const int many,
+                              struct batch *held)
+{
+    uint32_t stages[BATCH], full[BATCH];
+#pragma unroll
+    for (int b = 0; b < many; b++) {
+        stages[b] = ring->stage;
+        full[b] = ring->full;
+        vx_mbarrier_wait(ring->full, ring->parity);
+        ring_step(ring);
+    }
+    vx_fence_async(); /* the rows came by cp.async */
+    vx_wgmma_begin();
+#pragma unroll
+    for (int b = 0; b < many; b++) stage_multiply(it, stages[b], 1, 4);
+    vx_wgmma_commit();
+    if (held->full[0]) {
+        vx_wgmma_wait(1);
+        batch_release(held);
+    }
+#pragma unroll
+    for (int b = 0; b < BATCH; b++) held->full[b] = b < many ? full[b] : 0;
+}
+
+/* The offsets of one word. */
+VX_DEVICE void word_multiply(const struct vx_conv_device_args *args,
+                             const struct tile_about *about, struct multiply *it,
+                             struct ring *ring)
+{
+    struct batch held = {};
+    uint32_t stages = (uint32_t)vx_count_bits(about->all) * lines_of(args);
+    for (; stages >= BATCH; stages -= BATCH) batch_multiply(it, ring, BATCH, &held);
+    for (; stages; stages--) batch_multiply(it, ring, 1, &held);
+    vx_wgmma_wait(0);
+    batch_release(&held);
+}
+
+#endif
+
 /* Waits for the products, and tells the compiler that they have changed the sums. */
 VX_DEVICE void sums_there(struct multiply *it)
 {
@@ -206,16 +283,18 @@ VX_DEVICE void stream_multiply(const struct vx_conv_device_args *args, struct ri
     it.group = vx_shuffle(vx_thread() / 128, 0) - FETCHERS;
     it.held = 0;
     ring->parity = 0;
-    next.later_entry = entry_at(&stream, index_at(args, 0));
-    next_load(&stream, 0, it.group, &next);
+    uint32_t index = vx_block_x();
+    entry_load(&stream, index, &next.later_entry);
+    next_load(&stream, index, it.group, &next);
     vx_launch_before();
-    for (uint32_t round = 1; index_at(args, round - 1) < stream.count; round++) {
+    while (tiles_left(&stream, next.entry)) {
         const struct stream_tile tile = next.tile;
         uint32_t any = 0;
         masks_join(next.words, it.group, &about);
 #pragma unroll
         for (int m = 0; m < MINE; m++) about.rows[m] = next.rows[m];
-        next_load(&stream, round, it.group, &next);
+        index += (uint32_t)args->blocks;
+        next_load(&stream, index, it.group, &next);
 #pragma unroll
         for (int m = 0; m < MINE; m++)
 #pragma unroll
@@ -245,18 +324,20 @@ VX_DEVICE void stream_run(const struct vx_conv_device_args *args, char *shared)
     ring.at = 0;
     if (vx_thread() == 0) {
         for (uint32_t s = 0; s < VX_STAGES; s++) {
-            vx_mbarrier_open(ring.full + 8 * s, 128 + 1);
-            vx_mbarrier_open(ring_empty(ring.full) + 8 * s, 8);
+            vx_mbarrier_open(ring.full + 8 * s, 32 * TEAM + 1);
+            vx_mbarrier_open(ring_empty(ring.full) + 8 * s, 4 * MULTIPLIERS);
         }
         vx_mbarrier_opened();
     }
     vx_barrier();
     vx_launch_next();
     if (vx_shuffle(vx_thread() / 128, 0) < FETCHERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 " FETCH_REGISTERS ";");
+        if (GROUPS > 1)
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 " FETCH_REGISTERS ";");
         stream_fetch(args, &ring);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
+        if (GROUPS > 1)
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
         stream_multiply(args, &ring);
     }
 }

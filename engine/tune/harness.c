@@ -227,7 +227,7 @@ static struct vx_gpu_order_want order_want(const struct vx_harness *harness,
                                            enum vx_conv_algorithm algorithm)
 {
     const struct vx_conv_problem *problem = &harness->problem;
-    const bool streams = vx_conv_streams(problem->type, vx_gpu_caps(harness->gpu));
+    const i32 streams = vx_conv_streams(problem->type, vx_gpu_caps(harness->gpu));
     return (struct vx_gpu_order_want){
         .n = problem->n,
         .v = problem->v,
@@ -235,8 +235,8 @@ static struct vx_gpu_order_want order_want(const struct vx_harness *harness,
         .kernel = {problem->kernel[0], problem->kernel[1], problem->kernel[2]},
         .sorted = vx_conv_sorted(algorithm),
         .gray = !harness->plain,
-        .tiles = streams,
-        .neighbours = streams && vx_conv_wants_neighbours(problem)};
+        .blocks = streams,
+        .neighbours = streams > 0 && vx_conv_wants_neighbours(problem)};
 }
 
 static vx_status harness_map(struct vx_harness *harness,

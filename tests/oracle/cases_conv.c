@@ -391,7 +391,10 @@ static const struct layer layers[] = {
     {VX_CLOUD_LIMIT, 129, {5, 5, 5}, 1, 16, 16},
     {VX_CLOUD_RANDOM, 1, {3, 3, 3}, 1, 32, 48},
     {VX_CLOUD_RANDOM, 33, {1, 1, 1}, 1, 64, 32},
-    /* On a device the trial goes on. */
+    /* On a device the trial goes on.  From 16384 voxels on blocks have lists of tiles. */
+    {VX_CLOUD_SCATTERED, 60007, {3, 3, 3}, 1, 32, 272},
+    {VX_CLOUD_SCATTERED, 60007, {3, 3, 3}, 1, 64, 64},
+    {VX_CLOUD_SURFACE, 40009, {3, 3, 3}, 1, 32, 528},
     {VX_CLOUD_SURFACE, 1000, {3, 3, 3}, 1, 64, 64},
     {VX_CLOUD_SURFACE, 10007, {3, 3, 3}, 1, 32, 48},
     {VX_CLOUD_BLOCK, 1000, {3, 3, 3}, 1, 128, 128},

@@ -76,8 +76,9 @@ static void shuffle(struct vx_rig *rig, i64 n, i32 *coords)
 void vx_cloud_make(struct vx_rig *rig, enum vx_cloud_kind kind, i64 n,
                    struct vx_cloud *cloud)
 {
-    static const char *const names[VX_CLOUD_KINDS] = {
-        "surface", "block", "isolated", "line", "negative", "limit", "samples", "random"};
+    static const char *const names[] = {"surface",  "block",    "isolated", "line",
+                                        "negative", "limit",    "samples",  "random",
+                                        "",         "scattered"};
     i32 *coords = vx_rig_take(rig, (size_t)n * 4 * sizeof *coords);
     const i32 side = side_of(n);
     *cloud = (struct vx_cloud){names[kind], n, 4, coords};
@@ -85,13 +86,14 @@ void vx_cloud_make(struct vx_rig *rig, enum vx_cloud_kind kind, i64 n,
         i32 *row = coords + 4 * i;
         if (kind == VX_CLOUD_BLOCK)
             set(row, 2, i / side / side, i / side % side, i % side);
-        if (kind == VX_CLOUD_ISOLATED)
-            set(row, 0, APART * (i / SIDE / SIDE), APART * (i / SIDE % SIDE),
-                APART * (i % SIDE));
+        if (kind == VX_CLOUD_ISOLATED || kind == VX_CLOUD_SCATTERED)
+            set(row, kind == VX_CLOUD_SCATTERED, APART * (i / SIDE / SIDE),
+                APART * (i / SIDE % SIDE), APART * (i % SIDE));
         if (kind == VX_CLOUD_LINE)
             set(row, 0, i % 2 - 1, APART * (i / 2 / 256), APART * (i / 2 % 256));
     }
     if (kind == VX_CLOUD_SURFACE) fill_shell(n, coords, false);
+    if (kind == VX_CLOUD_SCATTERED) fill_shell(n / 32, coords, false);
     if (kind == VX_CLOUD_NEGATIVE) fill_shell(n, coords, true);
     if (kind == VX_CLOUD_LIMIT) fill_limit(n, coords);
     if (kind == VX_CLOUD_SAMPLES) fill_box(rig, n, coords, n < 7 ? 1 : 7);

@@ -24,6 +24,7 @@ vx_unit_test(NAME test_kernels_fp8 LIBS kernels base m)
 vx_unit_test(NAME test_kernels_live LIBS kernels base m)
 vx_unit_test(NAME test_kernels_occupancy LIBS kernels base m)
 vx_unit_test(NAME test_kernels_strides LIBS kernels base m)
+vx_unit_test(NAME test_kernels_tiles LIBS kernels base m)
 vx_unit_test(NAME test_kernels_levels LIBS kernels base m
   SOURCES tests/support/level_truth.c tests/support/kernel_cloud.c tests/support/voxels.c)
 foreach(name cpu_ops cpu_elements cpu_bits cpu_dense cpu_points cpu_strides)

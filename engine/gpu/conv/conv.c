@@ -181,9 +181,9 @@ bool vx_conv_fits(const struct vx_conv_problem *problem,
     return spec->fits(tile, problem->type, caps) && tile_suits(problem, tile);
 }
 
-bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps)
+i32 vx_conv_streams(enum vx_number type, const struct vx_caps *caps)
 {
-    return caps->arch == 90 && vx_number_bytes(type) == 2;
+    return caps->arch == 90 && vx_number_bytes(type) == 2 ? caps->processors : 0;
 }
 
 bool vx_conv_multiplies_e4m3(const struct vx_conv_problem *problem,

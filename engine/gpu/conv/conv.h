@@ -69,7 +69,7 @@ struct vx_conv_choice {
 /* From this many input channels on, a layer is summed by planes, or by columns.  With fewer
  * channels the partial sums cost more memory traffic, and power, than the wasted rows that
  * they save.  Microseconds, H200, 3^3, FP16, with 512 channels in a chain and by planes: 848
- * rows 66, 39; 3,840 rows 79, 83; 64,160 rows 765, 855; all layers of TRELLIS.2's decoder
+ * rows 43, 39; 3,840 rows 79, 83; 64,160 rows 765, 855; all layers of TRELLIS.2's decoder
  * 12172, 12914.  With 1024 by planes and by columns: 192 rows 51, 37; 15,192 rows 722, 860. */
 #define VX_CONV_SPLIT_CHANNELS 1024
 /* Numbers of 32 bits are multiplied more slowly, so wasted rows cost more: by planes up to
@@ -96,9 +96,10 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
 /* Device memory that a launch needs besides its operands: partial sums, panels, lists. */
 size_t vx_conv_workspace(const struct vx_conv_problem *problem,
                          const struct vx_conv_choice *choice);
-/* True if tiles of blocks that stay may be chosen (kernels/tile_stream_sm90.cuh).  They read
- * the weights tiled: so many bytes, written once by vx_conv_tile_weights. */
-bool vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
+/* The blocks of tiles that stream, which stay on the device (kernels/tile_stream_sm90.cuh); 0: none
+ * of them may be chosen.  They read the weights tiled: so many bytes, written once by
+ * vx_conv_tile_weights. */
+i32 vx_conv_streams(enum vx_number type, const struct vx_caps *caps);
 /* True if a tile that streams can address such a tensor: it counts in 31 bits of 16 bytes. */
 bool vx_conv_stream_counts(i64 rows, i32 stride, i32 element_bytes);
 /* True if the problem, of at most n rows, can be of type E4M3 instead of its own: the device

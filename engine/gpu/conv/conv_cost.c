@@ -187,8 +187,8 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     f64 tiles = (f64)(tiles_n * tiles_co) * groups;
     f64 stages = offsets_run(problem, choice, tile) / groups * problem->ci / t[TILE_CI];
     if (t[MULTIPLY] == VX_MULTIPLY_STREAM) {
-        if (problem->ci % t[TILE_CI])
-            stages += offsets_run(problem, choice, tile) / groups;
+        const i32 lines = (problem->ci + t[TILE_CI] - 1) / t[TILE_CI];
+        stages = offsets_run(problem, choice, tile) / groups * lines;
         return LAUNCH_NS + stream_ns(tile, tiles, stages, processors) / speed +
                aside_ns(problem, choice, memory);
     }

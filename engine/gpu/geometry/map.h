@@ -43,7 +43,7 @@ struct vx_gpu_map {
     /* (groups, vx_mask_blocks(N), words): the joined masks of every 32 rows in the order
      * of `order`, with only the offsets of the group. */
     u32 *block_masks;
-    /* Tiles of 128 and of 256 places, those with the most offsets first, or NULL
+    /* Tiles of 128 and of 256 places, dealt by their work to the blocks of a convolution, or NULL
      * (order_tiles, kernels/05_mask_order.h). */
     i32 *tiles[2];
     i32 *neighbours; /* (V, N): nbr in the order of `order`, or NULL */

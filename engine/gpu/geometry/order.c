@@ -233,9 +233,10 @@ static size_t order_masks_bytes(const struct vx_gpu_order_want *want)
 /* Of a list of tiles.  Where there are few rows no list is worth its launch. */
 static size_t order_tiles_bytes(const struct vx_gpu_order_want *want, i32 kind)
 {
-    if (!want->sorted || !want->tiles || want->n < TILES_ROWS_MIN) return 0;
+    if (!want->sorted || !want->blocks || want->n < TILES_ROWS_MIN) return 0;
     i64 tiles = vx_order_tiles_count(want->n, want->groups, kind);
-    return vx_round_up((size_t)tiles * sizeof(i32), VX_GPU_LINE_BYTES);
+    return vx_round_up((size_t)vx_order_tiles_numbers(tiles, want->blocks) * sizeof(i32),
+                       VX_GPU_LINE_BYTES);
 }
 
 static size_t order_neighbours_bytes(const struct vx_gpu_order_want *want)
@@ -314,7 +315,8 @@ vx_status vx_gpu_order_build(const struct vx_gpu_queue *queue,
     order_sort_begin(&sort, &layout, scratch, &args);
     VX_TRY(order_sort_large(&to, &sort));
     if (!map->tiles[0]) return VX_OK;
-    const struct vx_order_tiles_args tiles = {.count = 1, .one = tiles_sort(want, map)};
+    const struct vx_order_tiles_args tiles = {
+        .count = 1, .blocks = want->blocks, .one = tiles_sort(want, map)};
     return order_launch(&to, "order_tiles", &tiles);
 }
 
@@ -417,9 +419,11 @@ static vx_status orders_tiles(const struct vx_gpu_queue *queue,
     size_t at;
     struct vx_order_tiles_sort *sorts =
         vx_gpu_upload_take(upload, (size_t)count * sizeof *sorts, &at);
-    for (i32 i = 0; i < count; i++)
-        if (jobs[i].map->tiles[0])
-            sorts[all.count++] = tiles_sort(&jobs[i].want, jobs[i].map);
+    for (i32 i = 0; i < count; i++) {
+        if (!jobs[i].map->tiles[0]) continue;
+        sorts[all.count++] = tiles_sort(&jobs[i].want, jobs[i].map);
+        all.blocks = jobs[i].want.blocks; /* of one device */
+    }
     if (!all.count) return VX_OK;
     VX_TRY(vx_gpu_upload_send(queue, upload, at, why));
     all.sorts = (const void *)(upload->device + at);

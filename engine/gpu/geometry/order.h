@@ -21,8 +21,8 @@ struct vx_gpu_order_want {
     i32 kernel[3]; /* of the map: how its offsets lie */
     /* By their masks.  False: rows stay in brick order, only block masks are made. */
     bool sorted;
-    bool gray;  /* by the rank of the mask in the Gray code, else by it as a number */
-    bool tiles; /* lists of tiles by work, too, for convolutions that stream; if sorted */
+    bool gray; /* by the rank of the mask in the Gray code, else by it as a number */
+    i32 blocks; /* to which lists deal the tiles, for convolutions that stream; 0: no lists */
     bool neighbours; /* the map in this order, too, for the same; if sorted */
 };
 /* Device memory of order, block masks, lists of tiles and neighbours.  place sets groups and the

@@ -58,7 +58,7 @@ struct vx_gpu_densities {
 struct vx_gpu_choices {
     const struct vx_plan *plan;
     enum vx_number type;
-    bool streams;                   /* some convolutions may (conv.h) */
+    i32 streams; /* blocks of convolutions that do; 0: none may (conv.h) */
     bool neighbours[VX_LAYERS_MAX]; /* by map: its orders have neighbours (order.h) */
     i64 voxels_max;
     /* From so many rows of set 0 on, maps are made beside what needs none (vx_gpu_places.beside);

@@ -98,7 +98,7 @@ struct vx_gpu_order_want vx_gpu_sorted_want(const struct vx_gpu_choices *choices
         .kernel = {key->kernel[0], key->kernel[1], key->kernel[2]},
         .sorted = true,
         .gray = true,
-        .tiles = choices->streams,
+        .blocks = choices->streams,
         .neighbours = choices->neighbours[sorted->map]};
 }
 

@@ -265,7 +265,7 @@ START_TEST(test_tiles)
         ck_assert_int_eq(tile->values[2], 128);
         ck_assert_int_le(spec->shared(tile, VX_NUMBER_E4M3), hopper.shared_block);
     }
-    ck_assert_int_eq(bytes, 8);
+    ck_assert_int_eq(bytes, 11);
 }
 END_TEST
 

@@ -385,30 +385,6 @@ START_TEST(test_scan_by_hand)
 }
 END_TEST
 
-/* --- tiles by work --- */
-
-/* 300 rows in blocks of 32: tiles of 128 rows have 4, 4 and 2 blocks, tiles of 256 have 8
- * and 2.  Two groups, whose masks have one word. */
-START_TEST(test_tiles_by_hand)
-{
-    static const u32 masks[20] = {1, 1, 1, 1, 3, 4, 0, 8, 7, 16, /* 1, 4 and 4 offsets */
-                                  0, 0, 0, 0, 1, 0, 0, 0, 3, 0}; /* 0, 1 and 2 */
-    i32 small[6], large[4];
-    const struct vx_order_tiles_args args = {.count = 1,
-                                             .one = {.n = 300,
-                                                     .words = 1,
-                                                     .groups = 2,
-                                                     .block_masks = masks,
-                                                     .tiles = {small, large}}};
-    run("order_tiles", &args);
-    const i32 expected[] = {1, 2, 5, 0, 4, 3}, expected_large[] = {0, 1, 3, 2};
-    ck_assert(!memcmp(small, expected, sizeof small));
-    ck_assert(!memcmp(large, expected_large, sizeof large));
-    ck_assert_int_eq(vx_order_tiles_count(300, 2, 0), 6);
-    ck_assert_int_eq(vx_order_tiles_count(300, 2, 1), 4);
-}
-END_TEST
-
 /* --- pairs --- */
 
 START_TEST(test_pairs)
@@ -471,7 +447,6 @@ int main(void)
     tcase_add_test(cases, test_sets_of_a_cube);
     tcase_add_loop_test(cases, test_large, 0, VX_COUNT(large_shapes));
     tcase_add_test(cases, test_scan_by_hand);
-    tcase_add_test(cases, test_tiles_by_hand);
     tcase_add_loop_test(cases, test_pairs, 0, 7);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

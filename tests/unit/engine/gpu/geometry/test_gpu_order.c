@@ -19,6 +19,7 @@
 
 #define KERNELS_MAX 32
 #define GUARD       256
+#define BLOCKS      24 /* to which tiles are dealt */
 #define POISON      0x7fff7fffu
 
 /* --- what is launched --- */
@@ -178,7 +179,7 @@ static void order_make(struct voxels_random *random, const struct shape *shape,
                                              .kernel = {kernel[0], kernel[1], kernel[2]},
                                              .sorted = true,
                                              .gray = shape->gray,
-                                             .tiles = true,
+                                             .blocks = BLOCKS,
                                              .neighbours = true};
     const size_t entries = (size_t)(shape->n * order->stride);
     i32 *nbr = device_rig_take(entries * sizeof *nbr);
@@ -218,18 +219,18 @@ static void tiles_check(const struct order *order, const u32 *blocks)
     i32 *expected[VX_ORDER_TILES_KINDS];
     size_t bytes[VX_ORDER_TILES_KINDS];
     for (i32 kind = 0; kind < VX_ORDER_TILES_KINDS; kind++) {
-        bytes[kind] = (size_t)vx_order_tiles_count(n, order->shape->groups, kind) * 4;
+        i64 tiles = vx_order_tiles_count(n, order->shape->groups, kind);
+        bytes[kind] = (size_t)vx_order_tiles_numbers(tiles, BLOCKS) * 4;
         expected[kind] = device_rig_take(bytes[kind]);
         ck_assert_int_eq(order->map.tiles[kind] != NULL, n >= 16384);
     }
     if (n < 16384) return;
-    const struct vx_order_tiles_args args = {
-        .count = 1,
-        .one = {.n = n,
-                .words = order->words,
-                .groups = order->shape->groups,
-                .block_masks = blocks,
-                .tiles = {expected[0], expected[1]}}};
+    struct vx_order_tiles_args args = {.count = 1, .blocks = BLOCKS};
+    args.one = (struct vx_order_tiles_sort){.n = n,
+                                            .words = order->words,
+                                            .groups = order->shape->groups,
+                                            .block_masks = blocks,
+                                            .tiles = {expected[0], expected[1]}};
     vx_kernel_find("order_tiles")->ref(&args, VX_NUMBER_F32);
     for (i32 kind = 0; kind < VX_ORDER_TILES_KINDS; kind++)
         ck_assert_mem_eq(device_rig_get(order->map.tiles[kind], bytes[kind]),

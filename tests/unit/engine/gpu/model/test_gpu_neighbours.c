@@ -192,13 +192,13 @@ START_TEST(orders_are_of_their_maps)
     ck_assert_int_eq(want.n, 1000);
     ck_assert_int_eq(want.v, 27);
     ck_assert_int_eq(want.groups, 3);
-    ck_assert(want.sorted && want.gray && want.tiles && !want.neighbours);
+    ck_assert(want.sorted && want.gray && want.blocks && !want.neighbours);
     want = vx_gpu_sorted_want(made.choices, rows, &second);
     ck_assert_int_eq(want.v, 5 * 3 * 1);
     for (i32 axis = 0; axis < 3; axis++)
         ck_assert_int_eq(want.kernel[axis], 5 - 2 * axis);
     ck_assert_int_eq(want.groups, 1);
-    ck_assert(want.sorted && want.gray && want.tiles && want.neighbours);
+    ck_assert(want.sorted && want.gray && want.blocks && want.neighbours);
     vx_gpu_choices_close(&made.choices);
     case_open(case_find("two readers on each of two sets"));
     want = vx_gpu_sorted_want(made.choices, rows, &second); /* from set 0 to set 1 */
@@ -206,7 +206,7 @@ START_TEST(orders_are_of_their_maps)
     vx_gpu_choices_close(&made.choices);
     case_open(case_find("Ampere"));
     want = vx_gpu_sorted_want(made.choices, rows, &first);
-    ck_assert(want.sorted && want.gray && !want.tiles && !want.neighbours);
+    ck_assert(want.sorted && want.gray && !want.blocks && !want.neighbours);
     vx_gpu_choices_close(&made.choices);
 }
 END_TEST
