@@ -4,14 +4,18 @@
  */
 #include "tests/support/wait.h"
 #include "tests/unit/server/rpc/rpc_harness.h"
+#include "tests/unit/server/rpc/rpc_raw.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 #define CALLS_MAX 256
 
 static struct vx_call *kept[512];
-static i32 kept_count;
+static atomic_int kept_count;
 
 static void keep(struct rpc_server *server, struct vx_call *call)
 {
@@ -96,12 +100,52 @@ START_TEST(last_places_are_for_who_has_few)
 }
 END_TEST
 
+/* 13 addresses with 16 begun calls each have three quarters of 256 places and are no crowd, which
+ * begins with 17; a gateway that has 17 is one.  Their calls, which have waited for longer than a
+ * quarter of a second, make room for its. */
+START_TEST(late_calls_make_room_for_a_crowd)
+{
+    enum { ADDRESSES = 13, EACH = 16, MORE = 60 };
+    struct rpc_server *server = rpc_server_open(
+        &(struct rpc_server_options){.calls_max = CALLS_MAX, .on_call = keep});
+    int silent[ADDRESSES];
+    for (u32 i = 0; i < ADDRESSES; i++) {
+        silent[i] = raw_open_from(server, i + 2);
+        for (u32 call = 0; call < EACH; call++)
+            ck_assert(raw_call(silent[i], 2 * call + 1, RPC_INFER, NULL));
+    }
+    VX_WAIT_UNTIL(counters_of(server).in_flight == ADDRESSES * EACH);
+    nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+    grpc_channel *gateway = rpc_channel_open(server);
+    u8 body[1024];
+    const size_t length = rpc_infer_body(body, sizeof body, "abcd", 4);
+    for (i32 i = 0; i < MORE; i++) {
+        rpc_client_open(&clients[i], gateway, RPC_INFER, 0);
+        rpc_client_send(&clients[i], body, length);
+        rpc_client_half_close(&clients[i]);
+        VX_WAIT_UNTIL(kept_count == i + 1);
+    }
+    rpc_server_do(server, release);
+    struct rpc_result result = {0};
+    for (i32 i = 0; i < MORE; i++) {
+        rpc_client_close(&clients[i], &result);
+        ck_assert_int_eq(result.code, GRPC_STATUS_OK);
+        rpc_result_clear(&result);
+    }
+    for (u32 i = 0; i < ADDRESSES; i++) close(silent[i]);
+    rpc_server_wait_idle(server);
+    grpc_channel_destroy(gateway);
+    rpc_server_close(server);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_share");
     TCase *tests = tcase_create("rpc_share");
     tcase_set_timeout(tests, 2 * VX_WAIT_SECONDS);
     tcase_add_test(tests, last_places_are_for_who_has_few);
+    tcase_add_test(tests, late_calls_make_room_for_a_crowd);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -43,8 +43,8 @@ bool raw_send(int fd, const struct raw_frame *frame)
     return send_all(fd, out, HEAD_BYTES + frame->length);
 }
 
-/* With a receive buffer of so many bytes; 0 = the system's. */
-static int open_with(struct rpc_server *server, int receive_bytes)
+/* With a receive buffer of so many bytes; 0 = the system's.  From the address 127.0.0.`host`. */
+static int open_with(struct rpc_server *server, int receive_bytes, u32 host)
 {
     static const char hello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -52,6 +52,10 @@ static int open_with(struct rpc_server *server, int receive_bytes)
         ck_assert_int_eq(
             setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes),
             0);
+    const struct sockaddr_in from = {.sin_family = AF_INET,
+                                     .sin_addr.s_addr =
+                                         htonl((INADDR_LOOPBACK & ~0xffu) | host)};
+    ck_assert_int_eq(bind(fd, (const struct sockaddr *)&from, sizeof from), 0);
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((u16)rpc_server_port(server)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -63,12 +67,17 @@ static int open_with(struct rpc_server *server, int receive_bytes)
 
 int raw_open(struct rpc_server *server)
 {
-    return open_with(server, 0);
+    return open_with(server, 0, 1);
 }
 
 int raw_open_small(struct rpc_server *server)
 {
-    return open_with(server, SMALL_BYTES);
+    return open_with(server, SMALL_BYTES, 1);
+}
+
+int raw_open_from(struct rpc_server *server, u32 host)
+{
+    return open_with(server, 0, host);
 }
 
 static size_t header(u8 *out, const char *name, const char *value)

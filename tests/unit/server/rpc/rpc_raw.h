@@ -37,7 +37,9 @@ struct raw_windows {
 
 /* Connects and sends the preface. */
 int raw_open(struct rpc_server *server);
-/* The same with a receive buffer of a few KB. */
+/* The same from the address 127.0.0.`host`, an origin of its own. */
+int raw_open_from(struct rpc_server *server, u32 host);
+/* The same as raw_open with a receive buffer of a few KB. */
 int raw_open_small(struct rpc_server *server);
 /* False when the server has closed the connection. */
 bool raw_send(int fd, const struct raw_frame *frame);
