@@ -115,6 +115,7 @@ START_TEST(late_calls_make_room_for_a_crowd)
             ck_assert(raw_call(silent[i], 2 * call + 1, RPC_INFER, NULL));
     }
     VX_WAIT_UNTIL(counters_of(server).in_flight == ADDRESSES * EACH);
+    /* sleep: calls become late by time alone */
     nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
     grpc_channel *gateway = rpc_channel_open(server);
     u8 body[1024];
