@@ -267,10 +267,10 @@ END_TEST
 
 /* Three of the gateway's wait, and those that have turns do not read.  Of the crowd those go that
  * bring nothing, the oldest first, until there is room for turns: whether they wait for us, since
- * their next bytes lie there, or not. */
+ * their next bytes lie there, or not, and whether messages of others end meanwhile. */
 START_TEST(what_stands_makes_way)
 {
-    const bool unread = _i;
+    const bool unread = _i == 1, others_end = _i == 2;
     i32 closed = 0, waiting[3];
     size_t left;
     rig_open(0);
@@ -289,6 +289,7 @@ START_TEST(what_stands_makes_way)
     for (i32 i = 0; i < 290; i++) {
         if (i == 240) /* not after some seconds yet */
             for (i32 k = 0; k < MANY; k++) ck_assert(!rig_is_closed(k));
+        if (others_end) rig_governor->freed_ns = now_ns;
         turn(&now_ns);
     }
     for (i32 i = 0; i < MANY; i++) {
@@ -450,7 +451,7 @@ int main(void)
     tcase_add_test(tests, parts_are_equal_whatever_is_ended);
     tcase_add_test(tests, what_brings_nothing_for_3_s_stands);
     tcase_add_test(tests, who_only_holds_has_no_turn);
-    tcase_add_loop_test(tests, what_stands_makes_way, 0, 2);
+    tcase_add_loop_test(tests, what_stands_makes_way, 0, 3);
     tcase_add_test(tests, who_comes_with_much_beside_a_crowd_is_served);
     tcase_add_test(tests, who_lacks_a_byte_beyond_the_room_goes);
     tcase_add_test(tests, what_waits_for_room_is_due_in_a_crowd);
