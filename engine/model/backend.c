@@ -118,3 +118,15 @@ i32 vx_warm_sizes(const struct vx_model *model, i64 sizes[VX_WARMUP_MAX])
             sizes[count++] = model->network->warmup[i];
     return count;
 }
+
+vx_status vx_warm_ended(const struct vx_model *model, i64 n, vx_status status,
+                        struct vx_why *why)
+{
+    if (!status.fault) return status;
+    if (!model->network->warmup_said &&
+        vx_status_code(status) == VX_CODE_RESOURCE_EXHAUSTED)
+        return VX_OK;
+    const struct vx_why said = why ? *why : (struct vx_why){""};
+    vx_why_set(why, "warm-up with %lld voxels: %s", (long long)n, said.text);
+    return status;
+}

@@ -92,5 +92,9 @@ void vx_warm_coords_close(i32 **rows, i64 n);
 void vx_warm_shape(const i32 own[3], i64 n, i32 shape[3]);
 /* The warm-up sizes that fit this device; returns their number. */
 i32 vx_warm_sizes(const struct vx_model *model, i64 sizes[VX_WARMUP_MAX]);
+/* What is left of the status of a warm-up with n voxels: VX_OK where a default size does not fit,
+ * which then is skipped; else the sentence says that nobody asked for them. */
+vx_status vx_warm_ended(const struct vx_model *model, i64 n, vx_status status,
+                        struct vx_why *why);
 
 #endif

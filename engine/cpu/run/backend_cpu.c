@@ -138,8 +138,11 @@ static vx_status cpu_warm(void *device, struct vx_model *model, struct vx_why *w
     if (model->warmed < warm->total) {
         const struct vx_exec_warm_piece piece = {sizes[model->warmed / pieces],
                                                  model->warmed % pieces};
-        VX_TRY(vx_exec_warm(it->exec, model->plan, model->weights, &piece, why));
-        model->warmed++;
+        const vx_status status =
+            vx_exec_warm(it->exec, model->plan, model->weights, &piece, why);
+        VX_TRY(vx_warm_ended(model, piece.voxels, status, why));
+        /* The pieces behind one that fails are none. */
+        model->warmed += status.fault ? pieces - piece.index : 1;
     }
     warm->done = model->warmed;
     warm->more = warm->done < warm->total;

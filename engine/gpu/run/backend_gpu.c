@@ -304,7 +304,7 @@ static vx_status warm_run(struct device *device, struct vx_model *model, i64 n,
         (code == VX_CODE_RESOURCE_EXHAUSTED || code == VX_CODE_INVALID_ARGUMENT))
         return VX_OK;
     if (item.status.fault && why) *why = item.why;
-    return item.status;
+    return vx_warm_ended(model, n, item.status, why);
 }
 
 /* One step: uploads the weights, or else measures the next candidate, or else runs the

@@ -28,6 +28,22 @@ static struct vx_model *load_slow(const char *sizes)
     return vx_rig_load(slow_root);
 }
 
+/* A set of half the resolution, of at most 500 voxels: a sheet of 1,000 has fewer, one of 30,000
+ * more. */
+static struct vx_model *load_bound(const char *warmup)
+{
+    char json[1024];
+    snprintf(json, sizeof json,
+             VX_RIG_HEAD
+             "{\"name\":\"d\",\"op\":\"sparse_conv\",\"input\":\"feats\","
+             "\"channels\":8,\"kernel\":2,\"stride\":2,\"rule\":\"floor\"}],\"outputs\":"
+             "[{\"layer\":\"d\"}],\"limits\":{\"sets\":{\"d\":500}}%s}",
+             warmup);
+    snprintf(slow_root, sizeof slow_root, "%s/slow", vx_rig_root);
+    vx_rig_write_model(slow_root, json, 5);
+    return vx_rig_load(slow_root);
+}
+
 static void reopen(size_t device_bytes, size_t cache_bytes)
 {
     const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
@@ -77,6 +93,29 @@ START_TEST(requests_run_between_the_pieces)
     vx_engine_unload(vx_rig_engine, &model);
     vx_free(request);
     vx_free(alone);
+}
+END_TEST
+
+/* A default size whose sheet has more voxels in a set than the model allows is skipped, and the
+ * others run; one that the file sets is said to be the warm-up's. */
+START_TEST(a_default_size_that_does_not_fit_is_skipped)
+{
+    struct vx_why why = {""};
+    struct vx_warm warm = {.more = true};
+    struct vx_model *model = load_bound("");
+    while (warm.more) {
+        vx_status status = vx_engine_warm_step(vx_rig_engine, model, &why, &warm);
+        ck_assert_msg(!status.fault, "%s", why.text);
+    }
+    ck_assert_int_eq(warm.done, warm.total);
+    vx_engine_unload(vx_rig_engine, &model);
+    model = load_bound(",\"warmup\":[1000, 30000]");
+    vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_msg(
+        strstr(why.text, "warm-up with 30000 voxels: set 1, made by layer \"d\""), "%s",
+        why.text);
+    vx_engine_unload(vx_rig_engine, &model);
 }
 END_TEST
 
@@ -266,6 +305,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, vx_rig_set_up, vx_rig_tear_down);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, requests_run_between_the_pieces);
+    tcase_add_test(tcase, a_default_size_that_does_not_fit_is_skipped);
     tcase_add_test(tcase, a_request_tells_of_its_steps);
     tcase_add_test(tcase, a_warm_up_gives_way);
     tcase_add_test(tcase, coordinates_of_a_warm_up_are_no_part_of_the_device_memory);
