@@ -348,8 +348,8 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     vx_rpc_govern_fill(govern, now_ns);
     enum vx_rpc_wait waits = vx_rpc_govern_must_wait(govern);
     bool nothing = waits || vx_rpc_govern_buffers_pause(govern);
-    size_t most = 0;
-    bool gives = waits && vx_rpc_govern_buffers_wait(govern, message);
+    size_t most = 0, filled = 0;
+    bool gives = waits && vx_rpc_govern_buffers_wait(govern, message, &filled);
     if (waits) wait_begin(govern, waits, now_ns);
     if (!nothing) {
         wait_end(govern);
@@ -357,9 +357,10 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
         govern->users++;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
-    if (gives) vx_rpc_govern_buffers_give(message, 0);
-    return nothing ? read_nothing(message, false)
-                   : read_now(govern, message, flags, most);
+    if (gives) vx_rpc_govern_buffers_give(message, filled);
+    if (!nothing) return read_now(govern, message, flags, most);
+    ssize_t got = read_nothing(message, false);
+    return filled ? (ssize_t)filled : got;
 }
 
 void vx_rpc_govern_watched(int epoll, int fd, const struct epoll_event *event)

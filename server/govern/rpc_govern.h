@@ -103,6 +103,15 @@ enum vx_rpc_share {
 
 struct vx_rpc_governor;
 
+/* A buffer of gRPC's that is filled in part: where its next bytes go, how many, and its size. */
+struct vx_rpc_tail {
+    const u8 *at;
+    u32 left, bytes;
+};
+/* gRPC fills one buffer after the other, and keeps those that are left in the opposite order: the
+ * first and the last of them may have bytes. */
+#define VX_RPC_TAILS 4
+
 /* One connection.  Its fields are for the files of rpc_govern. */
 struct vx_rpc_govern {
     struct vx_rpc_governor *governor;
@@ -110,15 +119,16 @@ struct vx_rpc_govern {
     struct vx_h2_meter meter;
     struct vx_h2_stream *streams;
     const u8 *read_end; /* where gRPC's next bytes go, in the same buffer as the last */
-    u64 read_bytes;     /* all that were read */
-    u64 round_bytes;    /* those since gRPC last heard that there are no more */
-    bool round_open;    /* the last of them left room in gRPC's buffers */
-    u64 given;          /* bytes of these buffers that were given back last, */
-    u64 given_at;       /* and read_bytes then */
-    u64 filled_at;      /* read_bytes when a buffer was last filled */
-    u64 kept;      /* bytes of memory in these buffers, while nothing is to be read */
-    u64 looked_at; /* read_bytes at the last look for those that rest */
-    bool idle;     /* it rested, and gives them back at its next read */
+    struct vx_rpc_tail tails[VX_RPC_TAILS];
+    i32 tails_count;
+    u64 read_bytes;  /* all that were read */
+    u64 round_bytes; /* those since gRPC last heard that there are no more */
+    bool round_open; /* the last of them left room in gRPC's buffers */
+    u64 given;       /* bytes of these buffers that were given back last, */
+    u64 given_at;    /* and read_bytes then */
+    u64 kept;        /* bytes of memory in these buffers, while nothing is to be read */
+    u64 looked_at;   /* read_bytes at the last look for those that rest */
+    bool idle;       /* it rested, and gives them back at its next read */
     struct vx_rpc_place place;
     struct vx_tls_session *session; /* NULL = it does not speak TLS */
     i32 users;     /* gRPC's threads inside a read, or a write through the session */

@@ -9,9 +9,11 @@
  *   pause   where connections are many, gRPC hears now and then that the socket is empty, though it
  *           is not, and then that it is not.  So it expects no more than it gets between two of
  *           these.
- *   fill    of a connection that has brought nothing for a while, the rest of the buffer that has
- *           bytes already is filled with a frame of a type that nobody knows, which HTTP/2 tells
- *           gRPC to skip: it is done with that buffer, and frees it with what it has brought.
+ *   fill    of a connection that has brought nothing for a while, or must wait, the rest of the
+ *           buffers that have bytes already is filled with frames of a type that nobody knows, which
+ *           HTTP/2 tells gRPC to skip: it is done with them, and frees them with what they brought.
+ *           They may be two: what is left of several buffers gRPC keeps in the opposite order, so
+ *           that the next bytes go into an empty one, and 60 KB of 64 lie behind a last piece of 5.
  *   give    the pages of the buffers behind it go back to the system.  Nobody knows what a read
  *           leaves in what it does not fill.  It happens within gRPC's own call, since only
  *           then these buffers certainly exist.  A look of the governor makes gRPC call.
@@ -44,8 +46,8 @@
 #define IDLE_MANY 128
 /* Of one, less is not worth the work. */
 #define KEPT_MIN (4 << 10)
-/* The largest buffer that gRPC makes. */
-#define BUFFER_BYTES (64 << 10)
+/* At most so much is filled at once: two of the largest buffers that gRPC makes. */
+#define FILL_MOST (128 << 10)
 /* Between two pauses, at least.  gRPC then makes buffers for at most five times as many bytes (it
  * doubles what it expects while it gets four fifths of that, a filled buffer included), and of
  * each the page stays in which the next one begins. */
@@ -77,6 +79,7 @@ bool vx_rpc_govern_buffers_pause(struct vx_rpc_govern *govern)
     /* gRPC first takes what it has read so far, and asks again at once. */
     if (!govern->round_open) govern->round_bytes = 0;
     govern->round_open = false;
+    if (govern->idle) vx_rpc_govern_notify(govern); /* its socket may have nothing */
     vx_rpc_govern_wake(govern);
     return true;
 }
@@ -102,18 +105,22 @@ static size_t room_of(const struct msghdr *message)
     return room;
 }
 
-static u64 lesser(u64 a, u64 b)
+/* What lies in buffers that are neither empty nor full, if these may be filled now. */
+static u64 filled(const struct vx_rpc_govern *govern)
 {
-    return a < b ? a : b;
+    u64 bytes = 0;
+    for (i32 i = 0; i < govern->tails_count && vx_h2_meter_between(&govern->meter); i++)
+        bytes += govern->tails[i].bytes - govern->tails[i].left;
+    return bytes;
 }
 
-/* What it keeps of memory, at most, with so many bytes of buffers that are not filled: the
- * buffer in which the last bytes lie, and the others, unless they have been given back. */
+/* What it keeps of memory, at most, with so many bytes of buffers that are not filled: these,
+ * unless they have been given back, and what lies in front of them. */
 static u64 keeps(const struct vx_rpc_govern *govern, u64 spare)
 {
     u64 since = govern->read_bytes - govern->given_at;
     bool are_new = spare + since > govern->given;
-    return lesser(since, BUFFER_BYTES) + (are_new ? spare : 0);
+    return filled(govern) + (are_new ? spare : 0);
 }
 
 static void kept_set(struct vx_rpc_govern *govern, u64 kept)
@@ -147,51 +154,71 @@ static void given(struct vx_rpc_govern *govern, u64 spare)
     govern->given_at = govern->read_bytes;
 }
 
-/* Frames, to the end of a buffer; gRPC looks at their heads alone. */
-static void fill(u8 *at, size_t count)
+static void byte_put(const struct msghdr *message, size_t at, u8 byte)
 {
-    while (count) {
-        size_t piece = VX_H2_HEAD_BYTES + FRAME_BYTES_MAX;
+    const struct iovec *piece = message->msg_iov;
+    for (; at >= piece->iov_len; piece++) at -= piece->iov_len;
+    ((u8 *)piece->iov_base)[at] = byte;
+}
+
+/* Frames, from one end to the other; gRPC looks at their heads alone. */
+static void fill(const struct msghdr *message, size_t at, size_t end)
+{
+    while (at < end) {
+        size_t piece = VX_H2_HEAD_BYTES + FRAME_BYTES_MAX, count = end - at;
         if (piece > count) piece = count;
         if (count - piece > 0 && count - piece < VX_H2_HEAD_BYTES)
             piece -= VX_H2_HEAD_BYTES;
         size_t payload = piece - VX_H2_HEAD_BYTES;
         const u8 head[VX_H2_HEAD_BYTES] = {(u8)(payload >> 16), (u8)(payload >> 8),
                                            (u8)payload, FRAME_UNKNOWN};
-        memcpy(at, head, sizeof head);
+        for (size_t i = 0; i < sizeof head; i++) byte_put(message, at + i, head[i]);
         at += piece;
-        count -= piece;
     }
 }
 
-/* Fills the buffer in which the bytes of a read end; returns how many there are then. */
-static size_t fill_buffer(const struct msghdr *message, size_t got)
+static bool is_tail(const struct vx_rpc_govern *govern, const u8 *at)
 {
-    size_t before = 0;
+    for (i32 i = 0; i < govern->tails_count; i++)
+        if (govern->tails[i].at == at) return true;
+    return false;
+}
+
+/* Up to where to fill, so that no buffer is left that has bytes; `got` if there is none, or the only
+ * one has no room for the head of a frame.  Where that is far, to the end of the first, for now. */
+static size_t fill_end(const struct vx_rpc_govern *govern, const struct msghdr *message,
+                       size_t got)
+{
+    size_t begin = 0, first = 0, last = got;
     for (size_t i = 0; i < message->msg_iovlen; i++) {
         const struct iovec *piece = &message->msg_iov[i];
-        size_t end = before + piece->iov_len;
-        if (end > got || end == room_of(message)) {
-            size_t rest = end - got;
-            if (rest < VX_H2_HEAD_BYTES) return got;
-            fill((u8 *)piece->iov_base + (got - before), rest);
-            return end;
-        }
-        before = end;
+        const size_t end = begin + piece->iov_len, skip = got > begin ? got - begin : 0;
+        if (end >= got + VX_H2_HEAD_BYTES && !first) first = end;
+        if (end > got && is_tail(govern, (u8 *)piece->iov_base + skip)) last = end;
+        begin = end;
     }
-    return got;
+    if (last == got || !first) return got;
+    return last < first || last - got > FILL_MOST ? first : last;
 }
 
-/* After a read without bytes gRPC asks again, and would have a new buffer filled each time. */
+/* gRPC expects more the more it gets until it hears that there is nothing: where that is much, it
+ * first hears that.  If buffers are left that have bytes, it is made to read again. */
 static size_t buffers_fill(struct vx_rpc_govern *govern, const struct msghdr *message,
                            size_t got)
 {
-    bool again = !got && govern->filled_at == govern->read_bytes;
-    if (again || govern->cut || !vx_h2_meter_between(&govern->meter)) return got;
-    size_t all = fill_buffer(message, got);
-    govern->filled_at = govern->read_bytes;
-    govern->read_end = NULL;
-    return all;
+    if (govern->cut || !vx_h2_meter_between(&govern->meter)) return got;
+    const size_t end = fill_end(govern, message, got);
+    if (end == got) return got;
+    const bool may = govern->round_bytes < round_of(govern);
+    if (may) {
+        fill(message, got, end);
+        govern->round_bytes += end - got;
+        govern->read_end = NULL;
+        vx_rpc_govern_walk_tails(govern, message, end);
+    }
+    govern->idle = govern->tails_count > 0;
+    if (govern->idle) vx_rpc_govern_notify(govern);
+    return may ? end : got;
 }
 
 bool vx_rpc_govern_buffers_read(struct vx_rpc_govern *govern, struct msghdr *message,
@@ -200,23 +227,26 @@ bool vx_rpc_govern_buffers_read(struct vx_rpc_govern *govern, struct msghdr *mes
     bool empty = !*got || left_of(message) == 0;
     u64 room = room_of(message);
     govern->read_bytes += *got;
-    govern->round_bytes = empty ? 0 : govern->round_bytes + *got;
+    if (*got) govern->round_bytes = empty ? 0 : govern->round_bytes + *got;
     govern->round_open = !empty && *got < room;
     kept_set(govern, 0);
     if (*got) govern->idle = false;
-    if (!empty || !is_due(govern, room - *got)) return false;
-    *got = buffers_fill(govern, message, *got);
-    given(govern, room - *got);
-    return true;
+    bool due = empty && is_due(govern, room - *got);
+    if (due) *got = buffers_fill(govern, message, *got);
+    if (due) given(govern, room - *got);
+    if (!*got) govern->round_bytes = 0; /* gRPC hears that there is nothing */
+    return due;
 }
 
 bool vx_rpc_govern_buffers_wait(struct vx_rpc_govern *govern,
-                                const struct msghdr *message)
+                                const struct msghdr *message, size_t *got)
 {
     u64 spare = room_of(message);
     kept_set(govern, 0);
     if (!is_due(govern, spare)) return false;
-    given(govern, spare);
+    *got = buffers_fill(govern, message, 0);
+    if (!*got) govern->round_bytes = 0; /* gRPC hears that there is nothing */
+    given(govern, spare - *got);
     return true;
 }
 

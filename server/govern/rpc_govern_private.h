@@ -228,9 +228,10 @@ size_t vx_rpc_govern_buffers_most(const struct vx_rpc_govern *govern, size_t mos
  * more now if a buffer was filled, is to be given back before gRPC has the read's result. */
 bool vx_rpc_govern_buffers_read(struct vx_rpc_govern *govern, struct msghdr *message,
                                 size_t *got);
-/* gRPC hears that there is nothing, since the connection must wait.  True: as above. */
+/* The connection must wait, so gRPC hears that there is nothing, or what a buffer was filled with.
+ * True: as above. */
 bool vx_rpc_govern_buffers_wait(struct vx_rpc_govern *govern,
-                                const struct msghdr *message);
+                                const struct msghdr *message, size_t *got);
 /* Has connections that rest give back what they keep.  Returns when to look again. */
 i64 vx_rpc_govern_buffers_look(struct vx_rpc_governor *governor, i64 now_ns);
 /* It has ended. */
@@ -242,6 +243,9 @@ void vx_rpc_govern_buffers_give(const struct msghdr *message, size_t got);
 /* Bytes that were read into, or sent from, the message's pieces. */
 void vx_rpc_govern_walk_read(struct vx_rpc_govern *govern, const struct msghdr *message,
                              size_t count);
+/* So many bytes of the pieces are filled: which buffers have bytes and are not full. */
+void vx_rpc_govern_walk_tails(struct vx_rpc_govern *govern, const struct msghdr *message,
+                              size_t count);
 void vx_rpc_govern_walk_sent(struct vx_rpc_govern *govern, const struct msghdr *message,
                              size_t count);
 
@@ -265,6 +269,8 @@ bool vx_rpc_govern_only_holds(const struct vx_rpc_govern *govern);
  * stays.  So one with many messages at once ends them all, and one with many connections takes no
  * more than these. */
 bool vx_rpc_govern_may_turn(const struct vx_rpc_govern *govern);
+/* Whether its messages may lie beyond the room. */
+bool vx_rpc_govern_may_pass(const struct vx_rpc_govern *govern);
 /* Whether what it wants counts: unless its origin has more than its part, and only holds it. */
 bool vx_rpc_govern_may_want(const struct vx_rpc_govern *govern);
 /* Closes connections of origins that hold more than their part, which bring nothing.  False: there

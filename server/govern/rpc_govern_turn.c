@@ -162,33 +162,13 @@ struct next {
     struct vx_rpc_govern *owner, *beyond, *speaker;
 };
 
-/* Whether what connections may add in turns is used up, and all messages of this one are no more than
- * one may be: else none ends where each has several at once, and one client with 400 of 96 KB on 64
- * connections had none answered. */
-static bool ends_beyond(const struct vx_rpc_govern *govern)
-{
-    const struct vx_rpc_governor *governor = govern->governor;
-    return vx_rpc_govern_room_owner(governor) <= 0 &&
-           govern->meter.held + vx_rpc_govern_rest(govern) <= governor->message_bytes_max;
-}
-
-/* One message may lie beyond the room, and all of one connection where its origin may not have room
- * for them: else a gateway with 48 at once waits until others leave it enough for all. */
-static bool may_pass(const struct vx_rpc_govern *govern)
-{
-    const i32 unfinished = govern->meter.unfinished;
-    return unfinished &&
-           (unfinished == 1 || vx_rpc_govern_is_bound(govern) || ends_beyond(govern)) &&
-           vx_rpc_govern_may_turn(govern);
-}
-
 static void next_consider(struct next *next, struct vx_rpc_govern *one)
 {
     bool hides = one->waits == VX_RPC_WAIT_HIDDEN;
     bool owner = !hides && vx_rpc_govern_may_turn(one) &&
                  (!next->owner || goes_before(one, next->owner));
-    bool beyond =
-        !hides && may_pass(one) && (!next->beyond || goes_before(one, next->beyond));
+    bool beyond = !hides && vx_rpc_govern_may_pass(one) &&
+                  (!next->beyond || goes_before(one, next->beyond));
     bool speaker =
         hides && (!next->speaker || vx_rpc_govern_speaks_before(one, next->speaker));
     if (!(owner || beyond || speaker) || !vx_rpc_govern_has_spoken(one)) return;

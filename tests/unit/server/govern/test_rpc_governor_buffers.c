@@ -209,6 +209,95 @@ START_TEST(who_leaves_keeps_nothing)
 }
 END_TEST
 
+/* What is left of a buffer of which so many bytes are used. */
+static struct iovec rest_of(i32 buffer, size_t used)
+{
+    return (struct iovec){(u8 *)pieces[buffer].iov_base + used, RIG_BUFFER_BYTES - used};
+}
+
+static ssize_t read_two(i32 i, struct iovec first, struct iovec second)
+{
+    struct iovec both[] = {first, second};
+    return vx_rpc_govern_read(rig_ours[i],
+                              &(struct msghdr){.msg_iov = both, .msg_iovlen = 2}, 0);
+}
+
+/* A connection of which USED bytes or more were read, frames of no call; returns how many. */
+#define USED 60000
+static size_t keeper_use(i32 i)
+{
+    const struct raw_frame data = {RAW_DATA, 0, 1, NULL, 10000};
+    size_t at = HELLO, sent = HELLO;
+    for (; sent < USED; sent += FRAME + 10000) {
+        ck_assert(raw_send(rig_theirs[i], &data));
+        while (at < sent + FRAME + 10000) at += (size_t)read_behind(i, at);
+    }
+    ck_assert_uint_eq(at, sent);
+    return at;
+}
+
+/* gRPC keeps what is left of two buffers in the opposite order, so the next bytes go into the empty one:
+ * 900 connections kept 60 KB each behind a last piece of a buffer. */
+START_TEST(what_stands_behind_an_empty_buffer_is_freed)
+{
+    many_keep();
+    i32 i = keeper();
+    const size_t used = keeper_use(i);
+    const struct raw_frame data = {RAW_DATA, 0, 1, NULL, 100};
+    ck_assert(raw_send(rig_theirs[i], &data));
+    ck_assert_int_eq(read_two(i, rest_of(1, 0), rest_of(0, used)), FRAME + 100);
+    ssize_t all = (ssize_t)(2 * RIG_BUFFER_BYTES - used - FRAME - 100);
+    ck_assert_int_eq(read_two(i, rest_of(1, FRAME + 100), rest_of(0, used)), all);
+    /* Where one of the frames ends, the next begins, in the other buffer if it must. */
+    u8 *filled = malloc((size_t)all);
+    size_t first = RIG_BUFFER_BYTES - FRAME - 100;
+    memcpy(filled, rest_of(1, FRAME + 100).iov_base, first);
+    memcpy(filled + first, rest_of(0, used).iov_base, (size_t)all - first);
+    const u8 *at = filled;
+    while (at < filled + all) {
+        ck_assert_int_ge(filled + all - at, FRAME);
+        ck_assert_int_eq(at[3], UNKNOWN);
+        at += FRAME + ((size_t)at[0] << 16 | (size_t)at[1] << 8 | at[2]);
+    }
+    ck_assert_ptr_eq(at, filled + all);
+    free(filled);
+}
+END_TEST
+
+/* A connection that waits, as 900 did between two messages, keeps no more than one that rests. */
+START_TEST(who_waits_frees_what_it_brought)
+{
+    many_keep();
+    i32 i = keeper();
+    const size_t used = keeper_use(i);
+    rig_hold_time(i);
+    size_t at = used;
+    for (u32 id = 3; id < 9; id += 2) rig_call(i, id);
+    for (ssize_t got = 1; vx_rpc_governor_row(rig_governor, i)->waits == VX_RPC_WAIT_NONE;
+         at += (size_t)got)
+        ck_assert_int_gt(got = read_behind(i, at), 0);
+    ck_assert_uint_eq(at, RIG_BUFFER_BYTES);
+    expect_nothing(read_behind(i, at));
+    expect_given(1);
+}
+END_TEST
+
+/* What begins in the rest of a used buffer keeps all of it. */
+START_TEST(a_message_keeps_what_came_before_it)
+{
+    i32 i = keeper();
+    const size_t used = keeper_use(i);
+    const struct raw_frame data = {RAW_DATA, 0, 1, NULL, 100};
+    ck_assert(raw_send(rig_theirs[i], &data));
+    ck_assert_int_eq(read_two(i, rest_of(1, 0), rest_of(0, used)), FRAME + 100);
+    rig_call(i, 3);
+    ck_assert(raw_message(rig_theirs[i], 3, 12000, 1000));
+    ck_assert_int_gt(read_two(i, rest_of(0, used), rest_of(1, FRAME + 100)), 1000);
+    const i64 held = vx_rpc_governor_row(rig_governor, i)->meter.held;
+    ck_assert_int_ge(held, RIG_BUFFER_BYTES / 2);
+}
+END_TEST
+
 /* Small requests, one after the other, in buffers that were given back. */
 START_TEST(bytes_that_come_later_do_not_stay)
 {
@@ -332,6 +421,9 @@ int main(void)
     tcase_add_test(tests, who_leaves_keeps_nothing);
     tcase_add_test(tests, few_keep_all_while_they_are_busy);
     tcase_add_test(tests, who_rests_gives);
+    tcase_add_test(tests, what_stands_behind_an_empty_buffer_is_freed);
+    tcase_add_test(tests, who_waits_frees_what_it_brought);
+    tcase_add_test(tests, a_message_keeps_what_came_before_it);
     tcase_add_test(tests, bytes_that_come_later_do_not_stay);
     tcase_add_test(tests, many_connections_pause);
     suite_add_tcase(suite, tests);

@@ -356,45 +356,6 @@ START_TEST(who_comes_with_much_beside_a_crowd_is_served)
 }
 END_TEST
 
-/* One client whose connections have several messages each at once, together more than the room and
- * all that turns may add: they end, one connection after the other, and none is closed. */
-START_TEST(several_messages_of_each_connection_end)
-{
-    enum { CONNECTIONS = 6, CALLS = 4, LENGTH = 110000 };
-    i32 ones[CONNECTIONS], finished = 0;
-    size_t left[CONNECTIONS][CALLS];
-    i64 now_ns = vx_clock_ns();
-    rig_open(0);
-    for (i32 k = 0; k < CONNECTIONS; k++) {
-        ones[k] = rig_connect_from(GATEWAY);
-        rig_greet(ones[k]);
-        vx_rpc_govern_share(rig_place(ones[k]), VX_RPC_SHARE_AWAITED, CALLS);
-        for (u32 id = 1; id < 2 * CALLS; id += 2) {
-            rig_call(ones[k], id);
-            ck_assert(raw_message(rig_theirs[ones[k]], id, LENGTH, BEGUN));
-            left[k][id / 2] = LENGTH + VX_H2_PREFIX_BYTES - BEGUN;
-        }
-    }
-    for (i32 i = 0; i < 600 && finished < CONNECTIONS; i++) {
-        finished = 0;
-        for (i32 k = 0; k < CONNECTIONS; k++) {
-            rig_read_all(ones[k]);
-            for (u32 id = 1; !rig_unread(ones[k]) && id < 2 * CALLS; id += 2) {
-                size_t *rest = &left[k][id / 2], piece = *rest < PIECE ? *rest : PIECE;
-                if (piece) ck_assert(raw_rest(rig_theirs[ones[k]], id, piece));
-                *rest -= piece;
-                rig_read_all(ones[k]);
-            }
-            ck_assert(!rig_is_closed(ones[k]));
-            finished += row_of(ones[k])->meter.finished == CALLS;
-        }
-        turn(&now_ns);
-    }
-    ck_assert_int_eq(finished, CONNECTIONS);
-    rig_close();
-}
-END_TEST
-
 /* It lies beyond the room, which is used, and only the last byte is not there: it goes after two
  * seconds, since others wait. */
 START_TEST(who_lacks_a_byte_beyond_the_room_goes)
@@ -492,7 +453,6 @@ int main(void)
     tcase_add_test(tests, who_only_holds_has_no_turn);
     tcase_add_loop_test(tests, what_stands_makes_way, 0, 3);
     tcase_add_test(tests, who_comes_with_much_beside_a_crowd_is_served);
-    tcase_add_test(tests, several_messages_of_each_connection_end);
     tcase_add_test(tests, who_lacks_a_byte_beyond_the_room_goes);
     tcase_add_test(tests, what_waits_for_room_is_due_in_a_crowd);
     tcase_add_test(tests, who_is_slow_within_its_part_stays);
