@@ -67,10 +67,12 @@ static vx_status kernel_offsets(const struct vx_layer_reader *reader, const char
                                 struct vx_layer *layer)
 {
     const i32 *k = layer->kernel;
-    VX_ENSURE_WHY(layer->op != VX_OP_SUBM_CONV || (k[0] & k[1] & k[2] & 1), reader->why,
-                  INVALID_ARGUMENT, "a submanifold kernel is odd along every axis",
-                  "line %d: \"kernel\": expected odd sizes, got %dx%dx%d", layer->line,
-                  k[0], k[1], k[2]);
+    VX_ENSURE_WHY(
+        layer->op != VX_OP_SUBM_CONV || (k[0] & k[1] & k[2] & 1), reader->why,
+        INVALID_ARGUMENT, "a submanifold kernel is odd along every axis",
+        "line %d: \"kernel\": expected odd sizes, got %dx%dx%d; sparse_conv with "
+        "\"stride\": 1 and \"rule\": \"floor\" takes even ones",
+        layer->line, k[0], k[1], k[2]);
     i64 v = (i64)k[0] * k[1] * k[2];
     VX_ENSURE_WHY(v <= VX_KERNEL_OFFSETS_MAX, reader->why, INVALID_ARGUMENT,
                   "a kernel has too many offsets",

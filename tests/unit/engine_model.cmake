@@ -1,5 +1,6 @@
 # Model files, passes, plans, and the engine as a whole.
 vx_unit_test(NAME test_json LIBS base)
+vx_unit_test(NAME test_typed LIBS base)
 foreach(name safetensors network network_fp8 network_last network_limits network_outputs network_points network_sets
     network_set_limits
     network_predicted blocks layouts weights_check op_hint fuse plan)

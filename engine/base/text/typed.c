@@ -39,6 +39,15 @@ size_t vx_word_distance(const char *a, const char *b)
     return last[b_length];
 }
 
+/* Whether one is the other behind a prefix that ends in a point, as DataParallel's "module.". */
+static bool is_prefixed(const char *a, const char *b)
+{
+    const size_t a_length = strlen(a), b_length = strlen(b);
+    if (a_length < b_length) return is_prefixed(b, a);
+    const size_t more = a_length - b_length;
+    return b_length && more && a[more - 1] == '.' && !strcmp(a + more, b);
+}
+
 const char *vx_nearest_word(const char *name, const char *const *known,
                             size_t known_count)
 {
@@ -49,6 +58,7 @@ const char *vx_nearest_word(const char *name, const char *const *known,
         size_t longer = strlen(known[i]) > length ? strlen(known[i]) : length;
         if (longer >= VX_NAME_BYTES) longer = VX_NAME_BYTES - 1; /* no more is compared */
         size_t distance = vx_word_distance(name, known[i]);
+        if (is_prefixed(name, known[i])) distance = 0;
         /* Another word: over half of its letters differ, or over a third plus one. */
         if (distance > longer / 3 + 1 || 2 * distance > longer) continue;
         if (distance >= best_distance) continue;

@@ -230,11 +230,11 @@ static const struct {
     {Y_CONV(""), "layer \"y\": line 1: the key \"channels\" is missing"},
     {Y_CONV(",\"channels\":16385,\"kernel\":3"),
      "layer \"y\": line 1, column 113: \"channels\": expected an integer from 1 to "
-     "16384, got "
-     "16385"},
+     "16384, got 16385"},
     {Y_CONV(",\"channels\":8"), "layer \"y\": line 1: the key \"kernel\" is missing"},
     {Y_CONV(",\"channels\":8,\"kernel\":2"),
-     "layer \"y\": line 1: \"kernel\": expected odd sizes, got 2x2x2"},
+     "layer \"y\": line 1: \"kernel\": expected odd sizes, got 2x2x2; sparse_conv with "
+     "\"stride\": 1 and \"rule\": \"floor\" takes even ones"},
     {Y_CONV(",\"channels\":8,\"kernel\":[3,3]"),
      "layer \"y\": line 1: \"kernel\": expected one integer, or three for columns "
      "1 to 3 of coords, got 2"},

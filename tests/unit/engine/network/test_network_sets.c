@@ -377,11 +377,11 @@ static const struct {
      "layer \"y\": line 4: the key \"stride\" is missing"},
     {UNSHAPED,
      {LAYER("y", "subm_conv", "feats", CONV ",\"kernel\":[3,2,3]")},
-     "layer \"y\": line 2: \"kernel\": expected odd sizes, got 3x2x3"},
+     "layer \"y\": line 2: \"kernel\": expected odd sizes, got 3x2x3; sparse_conv with "
+     "\"stride\": 1 and \"rule\": \"floor\" takes even ones"},
     {UNSHAPED,
      {LAYER("y", "max_pool", "feats", ",\"kernel\":2,\"stride\":0,\"rule\":\"floor\"")},
-     "layer \"y\": line 2: \"stride\": expected integers from 1 to 64, "
-     "got 0"},
+     "layer \"y\": line 2: \"stride\": expected integers from 1 to 64, got 0"},
     {UNSHAPED,
      {LAYER("y", "upsample", "feats", ",\"stride\":[1,65,1]")},
      "layer \"y\": line 2: \"stride\": expected integers from 1 to 64, got 65"},
