@@ -22,7 +22,7 @@
 #define NEIGHBOURS_BYTES 256
 /* Terms of one instruction on numbers of 8 bits. */
 #define E4M3_TERMS 32
-/* The tiles of layers with so few columns do not stream. */
+/* The large tiles of layers with so few columns do not stream. */
 #define STREAM_COLUMNS 32
 #define COPY_BYTES     16 /* that a stream counts its tensors in */
 
