@@ -49,14 +49,16 @@ bool vx_rpc_govern_may_turn(const struct vx_rpc_govern *govern)
            !vx_rpc_govern_is_barred(govern);
 }
 
-/* Whether what connections may add in turns is used up, and all messages of this one are no more than
- * one may be: else none ends where each has several at once, and one client with 400 of 96 KB on 64
+/* Whether what connections may add in turns is used up, and what is left of all messages of this one
+ * would fit the room, and they one message: else none ends where each has several at once, and one client with 400 of 96 KB on 64
  * connections had none answered. */
 static bool ends_beyond(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
+    const i64 rest = vx_rpc_govern_rest(govern);
     return vx_rpc_govern_room_owner(governor) <= 0 &&
-           govern->meter.held + vx_rpc_govern_rest(govern) <= governor->message_bytes_max;
+           rest <= governor->receive_bytes_max &&
+           govern->meter.held + rest <= governor->message_bytes_max;
 }
 
 /* One message may lie beyond the room, and all of one connection where its origin may not have room
