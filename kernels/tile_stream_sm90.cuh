@@ -11,12 +11,12 @@
  *
  * A stage is full when 128 threads' copies and the weights are there, and empty when each
  * of the eight warps has said so: one arrival for a warpgroup would let its warps fall a
- * phase behind where they multiply nothing.
+ * phase behind where they multiply nothing.  (Of a tile of 64 rows: 32 threads, four warps.)
  *
  * Tiles of 64 rows are for layers of few rows, in which each block has one tile or two and what
  * counts is how long the way of a tile is.  One warpgroup multiplies, all others fetch, and each
- * stage is multiplied, three at once: by one at a time an offset of 64 channels took 255 cycles, 60
- * of them because of the products.  Microseconds, H200, chains of eight layers in a graph, tiles of
+ * stage is multiplied, three at once: by one at a time an offset of 64 channels took 255 cycles, some
+ * 50 of them because of the products.  Microseconds, H200, chains of eight layers in a graph, tiles of
  * 128x64 and the best of 64 rows: shells of 704 voxels 64 channels 12.6, 5.0; 128: 18.8, 8.4; 256:
  * 32.6, 16.1; of 144 voxels 1024: 123, 58; of 6,752 voxels 64: 11.9, 6.3.  Dropped: the same for
  * tiles of 128 and 256 rows, by runs of offsets that the same rows have: 2.5 % slower.

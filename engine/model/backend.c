@@ -97,7 +97,7 @@ vx_status vx_warm_coords_open(i64 n, struct vx_why *why, i32 **rows)
     *rows = NULL;
     VX_ENSURE_WHY(memory != MAP_FAILED, why, RESOURCE_EXHAUSTED,
                   "no memory for the warm-up's coordinates",
-                  "warm-up with %lld voxels needs %zu bytes of memory", (long long)n,
+                  "the coordinates of %lld voxels need %zu bytes of memory", (long long)n,
                   bytes);
     *rows = memory;
     vx_warm_coords(*rows, n);

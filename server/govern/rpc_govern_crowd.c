@@ -49,9 +49,9 @@ bool vx_rpc_govern_may_turn(const struct vx_rpc_govern *govern)
            !vx_rpc_govern_is_barred(govern);
 }
 
-/* Whether what connections may add in turns is used up, and what is left of all messages of this one
- * would fit the room, and they one message: else none ends where each has several at once, and one client with 400 of 96 KB on 64
- * connections had none answered. */
+/* Whether what connections may add in turns is used up, and all messages of this one are no more than
+ * one message may be, of which what is left would fit the room.  Else none ends where each connection
+ * has several at once: one client with 400 of 96 KB on 64 connections had none answered. */
 static bool ends_beyond(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;

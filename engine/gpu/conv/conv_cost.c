@@ -185,13 +185,13 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     i64 tiles_n = (problem->n + t[TILE_N] - 1) / t[TILE_N];
     i64 tiles_co = (problem->co + t[TILE_CO] - 1) / t[TILE_CO];
     f64 tiles = (f64)(tiles_n * tiles_co) * groups;
-    f64 stages = offsets_run(problem, choice, tile) / groups * problem->ci / t[TILE_CI];
+    f64 offsets = offsets_run(problem, choice, tile) / groups;
     if (t[MULTIPLY] == VX_MULTIPLY_STREAM) {
         const i32 lines = (problem->ci + t[TILE_CI] - 1) / t[TILE_CI];
-        stages = offsets_run(problem, choice, tile) / groups * lines;
-        return LAUNCH_NS + stream_ns(tile, tiles, stages, processors) / speed +
+        return LAUNCH_NS + stream_ns(tile, tiles, offsets * lines, processors) / speed +
                aside_ns(problem, choice, memory);
     }
+    f64 stages = offsets * problem->ci / t[TILE_CI];
     f64 bytes =
         (f64)(t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * vx_number_bytes(problem->type);
     f64 flops = 2.0 * t[TILE_N] * t[TILE_CO] * t[TILE_CI];
