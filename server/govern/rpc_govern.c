@@ -175,7 +175,9 @@ void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why)
     if (govern->cut) return;
     govern->cut = why;
     vx_rpc_govern_place_leave(govern);
-    syscall(SYS_shutdown, govern->place.descriptor, SHUT_RDWR); /* without a farewell */
+    if (why == VX_RPC_CUT_IDLE)
+        vx_rpc_govern_farewell(govern); /* it has done nothing wrong */
+    syscall(SYS_shutdown, govern->place.descriptor, SHUT_RDWR);
 }
 
 /* An owner that has finished a message loses its turn to the next connection. */

@@ -125,6 +125,10 @@ bool vx_rpc_govern_was_secure(int fd);
 /* NULL when the connection has ended. */
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place);
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);
+/* Tells the client which of its calls have begun here, before its connection is closed.  A call that
+ * it is sending right now is not one of them, and gRPC's clients send it again on another
+ * connection; without that it fails. */
+void vx_rpc_govern_farewell(struct vx_rpc_govern *govern);
 /* Ends the TLS session of a descriptor, if it has one. */
 void vx_rpc_govern_bye(int fd);
 /* Ends its wait and makes gRPC read on. */

@@ -6,8 +6,11 @@
 #include "server/govern/rpc_govern_private.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define GOAWAY 7 /* RFC 9113, 6.8 */
 
 /* The session through which a descriptor is used now, counted as in use; NULL = none. */
 static struct vx_rpc_govern *use_session(int fd, bool *over)
@@ -74,6 +77,25 @@ ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     errno = error;
     return sent;
+}
+
+/* gRPC's SETTINGS come first, and no frame comes within another one.  A write that begins now finds
+ * the lock. */
+void vx_rpc_govern_farewell(struct vx_rpc_govern *govern)
+{
+    const struct vx_h2_sent *sent = &govern->meter.sent;
+    const u32 last = govern->meter.last_id;
+    u8 frame[VX_H2_HEAD_BYTES + 8] = {
+        [2] = 8,          [3] = GOAWAY,    [9] = (u8)(last >> 24),
+        (u8)(last >> 16), (u8)(last >> 8), (u8)last};
+    struct iovec piece = {frame, sizeof frame};
+    const struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    if (!govern->sent || govern->writing || sent->have || sent->left) return;
+    if (govern->session)
+        (void)vx_tls_write(govern->session, &message);
+    else
+        (void)syscall(SYS_sendmsg, govern->place.descriptor, &message,
+                      MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void vx_rpc_govern_bye(int fd)

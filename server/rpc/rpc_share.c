@@ -136,10 +136,11 @@ static bool idles_more(const struct want *want, const struct room *room)
                : has.of_origin > own.of_origin + 1;
 }
 
-/* Whether it is a call that has waited for its client for long. */
+/* Whether it is a call that has waited for its client for long.  First whether it counts: one that
+ * does not may be armed meanwhile. */
 static bool is_late(const struct vx_rpc_record *record)
 {
-    return record->awaits && !lasts(record) &&
+    return record->counted && record->awaits && !lasts(record) &&
            vx_clock_ns() - record->call.arrived_ns > VX_RPC_AWAIT_NS &&
            may_lose_place(record, false);
 }

@@ -256,6 +256,59 @@ START_TEST(of_fresh_connections_the_closed_count_no_more)
 }
 END_TEST
 
+/* gRPC writes: a whole frame of SETTINGS, or all of it but the last byte. */
+static void settings_write(i32 i, size_t count)
+{
+    u8 frame[] = {0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0};
+    struct iovec piece = {frame, count};
+    const struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    ck_assert_int_eq(vx_rpc_govern_write(rig_ours[i], &message, 0), (ssize_t)count);
+}
+
+/* What its client reads to the end. */
+static size_t client_read(i32 i, u8 *bytes, size_t room)
+{
+    size_t count = 0;
+    for (ssize_t got = 1; got > 0; count += (size_t)(got > 0 ? got : 0))
+        got = read(rig_theirs[i], bytes + count, room - count);
+    return count;
+}
+
+/* A client may be sending its next call when its place goes to another.  It hears which calls have begun
+ * here, and sends that one again; a client that is closed for what it did hears nothing, nor one that
+ * has heard nothing else, nor one that would hear it within a frame. */
+START_TEST(who_makes_way_hears_which_calls_have_begun)
+{
+    enum { IDLE, FAULTY, UNGREETED, WITHIN, SETTINGS_BYTES = 15 };
+    static const u8 goaway[17] = {0, 0, 8, 7, [12] = 3};
+    static const size_t written[] = {SETTINGS_BYTES, SETTINGS_BYTES, 0,
+                                     SETTINGS_BYTES - 1};
+    u8 bytes[64];
+    rig_open(0);
+    for (i32 i = IDLE; i <= WITHIN; i++) {
+        make(rig_connect(), CALLED); /* of the ids 1 and 3 */
+        if (written[i]) settings_write(i, written[i]);
+        if (i == FAULTY) {
+            ck_assert_int_eq(write(rig_theirs[i], "\x7f\xff\xff\1\4\0\0\0\5", 9), 9);
+            for (i32 part = 0; part < 5 && !rig_is_closed(i); part++) {
+                static u8 block[8192];
+                ck_assert_int_eq(write(rig_theirs[i], block, sizeof block), sizeof block);
+                rig_read_all(i);
+            }
+        } else {
+            vx_rpc_governor_row(rig_governor, i)->asked_ns -= 10 * VX_NS_PER_S;
+            ck_assert(vx_rpc_governor_crowded(rig_governor, 0, vx_clock_ns()));
+        }
+        ck_assert(rig_is_closed(i));
+        size_t count = client_read(i, bytes, sizeof bytes);
+        size_t farewell = i == IDLE ? sizeof goaway : 0;
+        ck_assert_uint_eq(count, written[i] + farewell);
+        ck_assert_mem_eq(bytes + written[i], goaway, farewell);
+    }
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_places");
@@ -269,6 +322,7 @@ int main(void)
     tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
     tcase_add_test(tests, of_fresh_connections_the_few_stay);
     tcase_add_test(tests, of_fresh_connections_the_closed_count_no_more);
+    tcase_add_test(tests, who_makes_way_hears_which_calls_have_begun);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
