@@ -47,6 +47,22 @@ static i32 stream_find(const struct vx_h2_meter *meter, u32 id)
     return at < meter->streams_count && meter->streams[at].id == id ? at : -1;
 }
 
+struct vx_h2_stream *vx_h2_meter_stream(const struct vx_h2_meter *meter, u32 id)
+{
+    i32 at = stream_find(meter, id);
+    return at < 0 ? NULL : &meter->streams[at];
+}
+
+void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
+                        enum vx_h2_window window)
+{
+    const i64 left = stream->left;
+    meter->barred += left * (window == VX_H2_WINDOW_HELD) -
+                     left * (stream->window == VX_H2_WINDOW_HELD);
+    stream->window = window;
+    stream->still = 0;
+}
+
 /* Ids only grow, so a new one is appended. */
 static void stream_open(struct vx_h2_meter *meter, u32 id)
 {
@@ -84,6 +100,7 @@ static void message_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
         meter->large -= stream->length >= VX_H2_MESSAGE_LONG;
     }
     meter->unfinished--;
+    vx_h2_meter_window(meter, stream, VX_H2_WINDOW_FIRST);
     stream->got = stream->length = stream->left = 0;
     stream->held = stream->buffer = stream->here = stream->weight = 0;
     stream->have = 0;
@@ -127,6 +144,7 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
     message_end(meter, stream);
     waiting_add(meter, stream, -stream->waiting, -stream->waiting_came,
                 -stream->waiting_held);
+    meter->withheld -= stream->withheld > 0;
     meter->streams_count--;
     memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
     if (meter->stream == at)
@@ -189,6 +207,10 @@ static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, 
 
 static void body_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u32 count)
 {
+    const bool comes = stream->window == VX_H2_WINDOW_STILL;
+    if (comes) vx_h2_meter_window(meter, stream, VX_H2_WINDOW_OPEN);
+    if (stream->window == VX_H2_WINDOW_HELD) meter->barred -= count;
+    stream->still = 0;
     stream->left -= count;
     message_grow(meter, stream, count);
     if (!stream->left) message_finish(meter, stream);
@@ -260,24 +282,13 @@ static void headers_begin(struct vx_h2_meter *meter)
     if (!(meter->flags & END_STREAM)) stream_open(meter, meter->id);
 }
 
-static u32 head_length(const u8 *head)
-{
-    return (u32)head[0] << 16 | (u32)head[1] << 8 | head[2];
-}
-
-static u32 head_id(const u8 *head)
-{
-    u32 id = (u32)head[5] << 24 | (u32)head[6] << 16 | (u32)head[7] << 8 | head[8];
-    return id & INT32_MAX;
-}
-
 static void frame_begin(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->head;
-    meter->left = head_length(head);
+    meter->left = vx_h2_length_of(head);
     meter->type = head[3];
     meter->flags = head[4];
-    meter->id = head_id(head);
+    meter->id = vx_h2_id_of(head);
     meter->pad = 0;
     meter->pad_due = false;
     meter->stream = -1;
@@ -353,15 +364,6 @@ static u32 payload_take(struct vx_h2_meter *meter, const u8 *bytes, u32 count)
     return taken;
 }
 
-static u32 head_take(u8 *head, u32 *have, const u8 *bytes, u32 count)
-{
-    u32 taken = VX_H2_HEAD_BYTES - *have;
-    if (taken > count) taken = count;
-    memcpy(head + *have, bytes, taken);
-    *have += taken;
-    return taken;
-}
-
 void vx_h2_meter_buffer(struct vx_h2_meter *meter, size_t bytes)
 {
     meter->buffers++;
@@ -376,7 +378,7 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
             taken = piece < meter->preface_left ? piece : meter->preface_left;
             meter->preface_left -= taken;
         } else if (meter->head_have < VX_H2_HEAD_BYTES) {
-            taken = head_take(meter->head, &meter->head_have, bytes, piece);
+            taken = vx_h2_head_take(meter->head, &meter->head_have, bytes, piece);
             if (meter->head_have == VX_H2_HEAD_BYTES) frame_begin(meter);
         } else {
             taken = payload_take(meter, bytes, piece);
@@ -393,32 +395,20 @@ static void sent_end(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->sent.head;
     bool last = (head[3] == HEADERS || head[3] == DATA) && head[4] & END_STREAM;
-    if (head[3] == WINDOW_UPDATE && !head_id(head))
+    if (head[3] == WINDOW_UPDATE && !vx_h2_id_of(head))
         meter->window += meter->sent.value & INT32_MAX;
     if (head[3] != RST_STREAM && !last) return;
-    i32 at = stream_find(meter, head_id(head));
+    i32 at = stream_find(meter, vx_h2_id_of(head));
     if (at >= 0 && (!last || meter->streams[at].ended)) stream_close(meter, at);
 }
 
 void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
 {
-    struct vx_h2_sent *sent = &meter->sent;
     while (count) {
-        u32 piece = count > UINT32_MAX ? UINT32_MAX : (u32)count, taken;
-        if (sent->have < VX_H2_HEAD_BYTES) {
-            taken = head_take(sent->head, &sent->have, bytes, piece);
-            if (sent->have == VX_H2_HEAD_BYTES) sent->left = head_length(sent->head);
-        } else {
-            taken = piece < sent->left ? piece : sent->left;
-            for (u32 i = taken > 4 ? taken - 4 : 0; i < taken; i++)
-                sent->value = sent->value << 8 | bytes[i];
-            sent->left -= taken;
-        }
+        size_t taken = vx_h2_sent_take(&meter->sent, bytes, count);
         bytes += taken;
         count -= taken;
-        if (sent->have < VX_H2_HEAD_BYTES || sent->left) continue;
-        sent->have = 0;
-        sent_end(meter);
+        if (vx_h2_sent_ends(&meter->sent)) sent_end(meter);
     }
 }
 

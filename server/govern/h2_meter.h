@@ -33,10 +33,10 @@
 #ifndef VX_SERVER_H2_METER_H
 #define VX_SERVER_H2_METER_H
 
+#include "server/govern/h2_sent.h"
 #include "server/govern/hpack_count.h"
 
 #define VX_H2_PREFACE_BYTES 24
-#define VX_H2_HEAD_BYTES    9
 #define VX_H2_PREFIX_BYTES  5 /* gRPC's, before each message: a flag and its length */
 /* So much metadata of a call gRPC takes, each field's texts and 32 bytes. */
 #define VX_H2_METADATA_BYTES 16384
@@ -69,6 +69,14 @@
  * larger one as half of it at least, since others may lie beside it. */
 #define VX_H2_PIECE_SMALL (4 << 10)
 
+/* The window of a stream, beside the first one that any has: h2_windows.h. */
+enum vx_h2_window {
+    VX_H2_WINDOW_FIRST,
+    VX_H2_WINDOW_OPEN,
+    VX_H2_WINDOW_STILL, /* open, and it has brought nothing of late */
+    VX_H2_WINDOW_HELD   /* what gRPC has opened is withheld */
+};
+
 struct vx_h2_stream {
     u32 id;
     u32 length, left; /* of the current message, once its prefix is complete */
@@ -81,20 +89,15 @@ struct vx_h2_stream {
     u32 buffer;       /* the last one with a piece of it; 0 = none */
     u32 here, weight; /* its bytes there, and what they count as */
     bool ended;       /* by its client: only what waits is left of it */
+    u8 window;        /* enum vx_h2_window, for the current message */
+    u8 still;         /* checks in a row in which nothing of it came */
+    u32 withheld;     /* bytes of the window that gRPC has opened */
     i32 waiting;      /* as in vx_h2_meter, its own */
     i64 waiting_came, waiting_held;
 };
 
 /* The window of a connection before the first update of it (RFC 9113, 6.9.2). */
 #define VX_H2_WINDOW_BYTES 65535
-
-/* The state of reading what we send. */
-struct vx_h2_sent {
-    u8 head[VX_H2_HEAD_BYTES];
-    u32 have;  /* bytes of the head */
-    u32 left;  /* of the frame's payload */
-    u32 value; /* the last four bytes of the payload so far */
-};
 
 enum vx_h2_fault {
     VX_H2_SOUND,
@@ -117,6 +120,8 @@ struct vx_h2_meter {
     i64 came;       /* bytes that have come of unfinished messages */
     i64 held;       /* bytes of gRPC's buffers that they keep */
     i64 announced;  /* bytes that these messages will have */
+    i64 barred;     /* those to come of messages whose window is held */
+    i32 withheld;   /* streams of which bytes of the window are withheld */
     i32 unfinished; /* unfinished messages */
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
     i32 silent;     /* open streams that have sent no byte of a message */
@@ -161,6 +166,11 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
 void vx_h2_meter_buffer(struct vx_h2_meter *meter, size_t bytes);
 void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
 void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count);
+/* NULL: it has ended, or never begun. */
+struct vx_h2_stream *vx_h2_meter_stream(const struct vx_h2_meter *meter, u32 id);
+/* The window of its current message is another now. */
+void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
+                        enum vx_h2_window window);
 /* gRPC has given us a message that is not the first of its stream. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter);
 /* What the messages that wait keep beside their own bytes. */

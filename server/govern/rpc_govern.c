@@ -175,8 +175,8 @@ void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why)
     if (govern->cut) return;
     govern->cut = why;
     vx_rpc_govern_place_leave(govern);
-    if (why == VX_RPC_CUT_IDLE)
-        vx_rpc_govern_farewell(govern); /* it has done nothing wrong */
+    /* Who only makes way has done nothing wrong. */
+    if (why == VX_RPC_CUT_IDLE) vx_rpc_govern_farewell(govern);
     syscall(SYS_shutdown, govern->place.descriptor, SHUT_RDWR);
 }
 
@@ -259,6 +259,7 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     vx_rpc_govern_judge_window(govern);
     if (vx_rpc_govern_owes(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
     vx_rpc_govern_hidden_count(govern);
+    if (meter->withheld) vx_rpc_govern_windows_open(govern);
 }
 
 /* Reads at most `most` bytes. */

@@ -59,6 +59,7 @@
 #include "engine/base/status.h"
 #include "server/govern/cuts.h"
 #include "server/govern/h2_meter.h"
+#include "server/govern/h2_windows.h"
 #include "server/tls/tls.h"
 
 #include <sys/epoll.h>
@@ -86,8 +87,7 @@ enum vx_rpc_wait {
 enum vx_rpc_share {
     VX_RPC_SHARE_ARRIVED, /* calls that have arrived and that we have not ended */
     VX_RPC_SHARE_CALLS,   /* those of them that are in flight */
-    VX_RPC_SHARE_BODIES,  /* inferences whose message gRPC was asked for */
-    VX_RPC_SHARE_AWAITED, /* inferences whose message is not here, BODIES included */
+    VX_RPC_SHARE_AWAITED, /* inferences whose message is not here */
     /* Calls that last as long as their clients like.  Functions that return this share
      * add the inferences whose client has not sent the message. */
     VX_RPC_SHARE_IDLE,
@@ -118,6 +118,7 @@ struct vx_rpc_govern {
     struct vx_rpc_govern *next, *previous; /* in the list of open connections */
     struct vx_h2_meter meter;
     struct vx_h2_stream *streams;
+    struct vx_h2_windows windows; /* of the streams, in what gRPC writes */
     const u8 *read_end; /* where gRPC's next bytes go, in the same buffer as the last */
     struct vx_rpc_tail tails[VX_RPC_TAILS];
     i32 tails_count;
@@ -287,9 +288,6 @@ struct vx_rpc_reading {
     u64 due;  /* so many more a client reads in 5 s, if it reads */
 };
 struct vx_rpc_reading vx_rpc_govern_reading(struct vx_rpc_place place);
-/* Whether gRPC may be asked for one more message of the connection.  If not, the messages
- * that it has announced must end first. */
-bool vx_rpc_govern_may_ask(struct vx_rpc_place place);
 /* Whether a message of it is overdue: nothing of the message is here, or little comes; waits_too: also
  * where it waits for room, whatever its socket has. */
 bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too);

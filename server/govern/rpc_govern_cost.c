@@ -40,6 +40,9 @@
  * beside five connections of its address with 60 KB each was not read at all. */
 #define HOLDER_BYTES (256 << 10)
 #define HOLDERS_MIN  16
+/* This part of the room is for what connections with several messages have to send of those whose
+ * windows are open. */
+#define WINDOWS_PART 2
 /* What is left of a message is its tail when it is no more than this part of what is here. */
 #define TAIL_PART 4
 /* A frame costs about a microsecond, so all connections together get a fiftieth of a
@@ -182,6 +185,12 @@ i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
     return vx_rpc_govern_room(governor) + more - held_in_room(governor);
 }
 
+i64 vx_rpc_govern_room_windows(const struct vx_rpc_governor *governor)
+{
+    const i32 holders = governor->holders ? governor->holders : 1;
+    return governor->receive_bytes_max / WINDOWS_PART / holders;
+}
+
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)
 {
     i64 more = governor->receive_bytes_max / ROOM_PART;
@@ -289,7 +298,8 @@ i64 vx_rpc_govern_holds(const struct vx_rpc_govern *govern)
 i64 vx_rpc_govern_rest(const struct vx_rpc_govern *govern)
 {
     const struct vx_h2_meter *meter = &govern->meter;
-    return meter->announced + meter->unfinished * VX_H2_PREFIX_BYTES - meter->came;
+    return meter->announced + meter->unfinished * VX_H2_PREFIX_BYTES - meter->came -
+           meter->barred;
 }
 
 /* The rest of messages of which most is here, which frees more than it takes: what an origin has
@@ -298,6 +308,7 @@ static i64 tail_of(const struct vx_rpc_govern *govern)
 {
     const i64 rest = vx_rpc_govern_rest(govern);
     if (rest > govern->meter.came / TAIL_PART || rest > HELD_SMALL) return 0;
+    if (govern->meter.barred) return 0;
     return rest + rest / VX_H2_UNIT_BYTES + VX_H2_HEAD_BYTES;
 }
 

@@ -125,6 +125,8 @@ bool vx_rpc_govern_was_secure(int fd);
 /* NULL when the connection has ended. */
 struct vx_rpc_govern *vx_rpc_govern_of(struct vx_rpc_place place);
 void vx_rpc_govern_close(struct vx_rpc_govern *govern, enum vx_rpc_cut why);
+/* Opens windows of streams that were held, while there is room for what then comes. */
+void vx_rpc_govern_windows_open(struct vx_rpc_govern *govern);
 /* Tells the client which of its calls have begun here, before its connection is closed.  A call that
  * it is sending right now is not one of them, and gRPC's clients send it again on another
  * connection; without that it fails. */
@@ -170,6 +172,8 @@ i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor);
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How much more the room may hold with the message beyond it. */
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor);
+/* What messages of one connection whose windows are open may have to come, if it has several. */
+i64 vx_rpc_govern_room_windows(const struct vx_rpc_governor *governor);
 /* Whether its origin holds more than its part, an equal one, beside others that hold some, or want
  * some. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern);
@@ -185,7 +189,7 @@ void vx_rpc_govern_want(const struct vx_rpc_govern *govern, i64 now_ns);
 void vx_rpc_govern_held_add(const struct vx_rpc_govern *govern, i64 more);
 /* It has ended. */
 void vx_rpc_govern_held_end(struct vx_rpc_govern *govern);
-/* What is left of its messages, whose prefixes have come as well. */
+/* What is left of its messages, whose prefixes have come as well, without those whose window is held. */
 i64 vx_rpc_govern_rest(const struct vx_rpc_govern *govern);
 /* How many bytes to read at most, when it need not wait. */
 size_t vx_rpc_govern_read_bytes(const struct vx_rpc_govern *govern);
@@ -258,6 +262,8 @@ void vx_rpc_govern_walk_sent(struct vx_rpc_govern *govern, const struct msghdr *
 bool vx_rpc_govern_has_spoken(const struct vx_rpc_govern *govern);
 /* It is held up by us, and its client has sent more. */
 bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern);
+/* Nothing can be written: its client does not read. */
+bool vx_rpc_govern_is_blocked(const struct vx_rpc_govern *govern);
 
 /* rpc_govern_crowd.c */
 /* All room is taken, and no larger message has ended for so long. */

@@ -331,19 +331,6 @@ void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes)
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
-/* gRPC may be asked for as many messages as there are silent streams, which may never
- * send one, and for one more.  Beyond that it may be asked while the announced messages
- * fit into receive_bytes_max. */
-bool vx_rpc_govern_may_ask(struct vx_rpc_place place)
-{
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    bool may = !govern || govern->shares[VX_RPC_SHARE_BODIES] <= govern->meter.silent ||
-               govern->meter.announced <= govern->governor->receive_bytes_max;
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-    return may;
-}
-
 bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);

@@ -293,7 +293,7 @@ static void look_beyond(struct vx_rpc_governor *governor, bool room_wanted, i64 
 }
 
 /* Nothing can be written: its client does not read. */
-static bool is_blocked(const struct vx_rpc_govern *govern)
+bool vx_rpc_govern_is_blocked(const struct vx_rpc_govern *govern)
 {
     struct pollfd ask = {.fd = govern->place.descriptor, .events = POLLOUT};
     return poll(&ask, 1, 0) == 0;
@@ -301,14 +301,16 @@ static bool is_blocked(const struct vx_rpc_govern *govern)
 
 static bool is_unread(const struct vx_rpc_govern *govern)
 {
-    return govern->spent - govern->spent_seen >= UNREAD_WORK && is_blocked(govern);
+    return govern->spent - govern->spent_seen >= UNREAD_WORK &&
+           vx_rpc_govern_is_blocked(govern);
 }
 
 void vx_rpc_govern_unread(struct vx_rpc_place place)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    if (govern && is_blocked(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    if (govern && vx_rpc_govern_is_blocked(govern))
+        vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
@@ -320,7 +322,7 @@ static struct vx_rpc_govern *refused_most(struct vx_rpc_governor *governor, i64 
         i32 has = one->shares[VX_RPC_SHARE_REFUSED];
         if (one->cut || !has || now_ns - one->refused_ns < REFUSED_NS) continue;
         if (most && has <= most->shares[VX_RPC_SHARE_REFUSED]) continue;
-        if (is_blocked(one)) most = one;
+        if (vx_rpc_govern_is_blocked(one)) most = one;
     }
     return most;
 }
@@ -434,6 +436,8 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->bytes_seen = meter->bytes;
     govern->spent_seen = govern->spent;
     govern->slow = little && !waits;
+    if (!waits) vx_h2_windows_look(&govern->meter);
+    if (meter->withheld) vx_rpc_govern_windows_open(govern);
     vx_rpc_govern_stood_look(govern, little);
     if (waits) govern->unfinished_since_ns += LOOK_NS;
     bool late = late_ns && meter->unfinished &&

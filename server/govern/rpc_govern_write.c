@@ -40,6 +40,55 @@ static ssize_t write_plain(int fd, const struct msghdr *message, int flags)
     return sent;
 }
 
+/* ------- frames of ours ------- */
+
+/* gRPC's SETTINGS come first, and no frame comes within another one: gRPC has sent all that it wanted
+ * to.  A write that begins now finds the lock. */
+static bool may_insert(const struct vx_rpc_govern *govern)
+{
+    const struct vx_h2_sent *sent = &govern->meter.sent;
+    return govern->sent && !govern->writing && !govern->windows.ahead && !sent->have &&
+           !sent->left;
+}
+
+/* False: not all of it was sent, so nothing may follow. */
+static bool insert(struct vx_rpc_govern *govern, u8 *frame, size_t bytes)
+{
+    struct iovec piece = {frame, bytes};
+    const struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    const ssize_t sent = govern->session
+                             ? vx_tls_write(govern->session, &message)
+                             : (ssize_t)syscall(SYS_sendmsg, govern->place.descriptor,
+                                                &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent == (ssize_t)bytes;
+}
+
+void vx_rpc_govern_farewell(struct vx_rpc_govern *govern)
+{
+    const u32 last = govern->meter.last_id;
+    u8 frame[VX_H2_HEAD_BYTES + 8] = {
+        [2] = 8,          [3] = GOAWAY,    [9] = (u8)(last >> 24),
+        (u8)(last >> 16), (u8)(last >> 8), (u8)last};
+    if (may_insert(govern)) (void)insert(govern, frame, sizeof frame);
+}
+
+void vx_rpc_govern_windows_open(struct vx_rpc_govern *govern)
+{
+    struct vx_h2_stream *next;
+    u8 frame[VX_H2_UPDATE_BYTES];
+    const i64 room = vx_rpc_govern_room_windows(govern->governor);
+    while (!govern->cut && may_insert(govern) &&
+           (next = vx_h2_windows_next(&govern->meter, room))) {
+        if (vx_rpc_govern_is_blocked(govern))
+            return; /* until gRPC has written, or a check */
+        vx_h2_windows_open(&govern->meter, next, frame);
+        if (!insert(govern, frame, sizeof frame))
+            vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    }
+}
+
+/* ------- what gRPC writes ------- */
+
 /* Accounts for what was written. */
 static void account_write(struct vx_rpc_govern *govern, const struct msghdr *message,
                           size_t sent)
@@ -47,55 +96,43 @@ static void account_write(struct vx_rpc_govern *govern, const struct msghdr *mes
     struct vx_h2_meter before = govern->meter;
     govern->governor->sent += sent;
     govern->sent += sent;
+    vx_h2_windows_sent(&govern->windows, sent);
     vx_rpc_govern_walk_sent(govern, message, sent);
     vx_rpc_govern_account_held(govern, &before);
     vx_rpc_govern_hidden_count(govern);
     vx_rpc_govern_wake_if_may(govern);
 }
 
-static struct vx_rpc_govern *write_begin(int fd)
+static struct vx_rpc_govern *write_begin(int fd, const struct msghdr *message)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
-    if (govern) govern->writing++;
+    if (govern) {
+        govern->writing++;
+        vx_h2_windows_hold(&govern->windows, &govern->meter, message->msg_iov,
+                           message->msg_iovlen,
+                           vx_rpc_govern_room_windows(govern->governor));
+    }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return govern;
 }
 
 ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
 {
-    const struct vx_rpc_govern *begun = write_begin(fd);
+    const struct vx_rpc_govern *begun = write_begin(fd, message);
     ssize_t sent = write_plain(fd, message, flags);
     int error = errno;
     pthread_mutex_lock(&vx_rpc_govern_lock);
     struct vx_rpc_govern *govern = vx_rpc_govern_at(fd);
-    if (govern) {
+    if (govern && govern == begun) {
         if (sent > 0) account_write(govern, message, (size_t)sent);
-        govern->writing -= govern == begun;
+        govern->writing--;
         vx_rpc_govern_judge_window(govern);
+        if (govern->meter.withheld) vx_rpc_govern_windows_open(govern);
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     errno = error;
     return sent;
-}
-
-/* gRPC's SETTINGS come first, and no frame comes within another one.  A write that begins now finds
- * the lock. */
-void vx_rpc_govern_farewell(struct vx_rpc_govern *govern)
-{
-    const struct vx_h2_sent *sent = &govern->meter.sent;
-    const u32 last = govern->meter.last_id;
-    u8 frame[VX_H2_HEAD_BYTES + 8] = {
-        [2] = 8,          [3] = GOAWAY,    [9] = (u8)(last >> 24),
-        (u8)(last >> 16), (u8)(last >> 8), (u8)last};
-    struct iovec piece = {frame, sizeof frame};
-    const struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
-    if (!govern->sent || govern->writing || sent->have || sent->left) return;
-    if (govern->session)
-        (void)vx_tls_write(govern->session, &message);
-    else
-        (void)syscall(SYS_sendmsg, govern->place.descriptor, &message,
-                      MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void vx_rpc_govern_bye(int fd)

@@ -278,7 +278,8 @@ static void arrive_admitted(struct vx_rpc_record *record)
     case VX_METHOD_UNARY_BIG:
         /* Not for streams: they may be silent for as long as they like. */
         vx_rpc_wire_set(record, VX_RPC_RECEIVING);
-        if (vx_rpc_line_enter(record)) receive_start(record, on_receive_infer);
+        vx_rpc_receive_begin(record);
+        receive_start(record, on_receive_infer);
         return;
     case VX_METHOD_INFER_STREAM: vx_rpc_stream_start(record); return;
     case VX_METHOD_SERVER_STREAM:
@@ -296,17 +297,13 @@ static void arrive_admitted(struct vx_rpc_record *record)
 static void on_receive_infer(void *context, bool ok)
 {
     struct vx_rpc_record *record = context;
-    struct vx_rpc *rpc = record->rpc;
     struct vx_why why = {{0}};
     bool left = record->cancelled || !ok;
     vx_rpc_wire_set(record, VX_RPC_IDLE);
     /* The slices are dropped before the next message is received. */
     vx_status status = left ? VX_OK : vx_rpc_infer_read(record, &why);
     if (left) vx_rpc_message_drop(record);
-    vx_rpc_line_done(record);
-    struct vx_rpc_record *next;
-    while ((next = vx_rpc_line_take(rpc, record->call.peer.connection)))
-        receive_start(next, on_receive_infer);
+    vx_rpc_receive_end(record);
     if (left)
         vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
     else if (status.fault)
@@ -374,10 +371,7 @@ static void on_close(void *context, bool ok)
     }
     bool of_loop =
         atomic_load_explicit(&record->owner, memory_order_acquire) == VX_RPC_LOOP;
-    if (record->cancelled && vx_rpc_line_leave(record)) {
-        vx_rpc_wire_set(record, VX_RPC_IDLE);
-        vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
-    } else if (record->cancelled && of_loop && vx_rpc_hand_begin(rpc)) {
+    if (record->cancelled && of_loop && vx_rpc_hand_begin(rpc)) {
         /* This batch's reference becomes the mailbox's. */
         vx_mailbox_give(rpc->options.gone, &record->call.gone);
         vx_rpc_hand_end(rpc);

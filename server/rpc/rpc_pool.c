@@ -44,7 +44,6 @@ vx_status vx_rpc_pool_open(struct vx_rpc *rpc)
 {
     VX_TRY(pool_build_records(rpc));
     VX_TRY(pool_build_lends(rpc));
-    rpc->line_last = &rpc->line_first;
     rpc->lean_last = &rpc->lean_first;
     return VX_OK;
 }
@@ -184,6 +183,27 @@ bool vx_rpc_spare_take(struct vx_rpc_record *parent)
     return false;
 }
 
+/* Under the lock: it no longer waits. */
+static void lean_remove(struct vx_rpc *rpc, struct vx_rpc_record **at)
+{
+    struct vx_rpc_record *parent = *at;
+    *at = parent->next;
+    if (rpc->lean_last == &parent->next) rpc->lean_last = at;
+    parent->waiting = false;
+}
+
+bool vx_rpc_spare_forgo(struct vx_rpc_record *parent)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    pthread_mutex_lock(&rpc->lock);
+    const bool waited = parent->waiting;
+    struct vx_rpc_record **at = &rpc->lean_first;
+    while (waited && *at != parent) at = &(*at)->next;
+    if (waited) lean_remove(rpc, at);
+    pthread_mutex_unlock(&rpc->lock);
+    return waited;
+}
+
 struct vx_rpc_record *vx_rpc_child_make(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
@@ -216,9 +236,7 @@ static struct vx_rpc_record *spare_grant(struct vx_rpc *rpc)
     while (*at && !spare_may(*at)) at = &(*at)->next;
     struct vx_rpc_record *parent = *at;
     if (!parent) return NULL;
-    *at = parent->next;
-    if (rpc->lean_last == &parent->next) rpc->lean_last = at;
-    parent->waiting = false;
+    lean_remove(rpc, at);
     parent->stream.spare = pool_take(rpc);
     return parent;
 }

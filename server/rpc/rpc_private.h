@@ -119,7 +119,7 @@ struct vx_rpc_record {
 
     i32 descriptor; /* names the connection for gRPC: vx_rpc_place */
     bool cancelled; /* queue's thread only */
-    bool waiting;   /* (lock) in the receive queue, or waiting for a spare record */
+    bool waiting;   /* (lock) for a spare record */
     bool awaits;    /* (lock) its message is not here, or it may stay idle: await_share */
     u64 tensors_bytes;  /* of the arena, counted for its connection */
     u64 answer_bytes;   /* of the heap, counted for its connection */
@@ -200,8 +200,7 @@ struct vx_rpc {
     i32 in_flight_spare; /* (lock) requests of streams beyond calls_max, of these */
     i32 owed_count;      /* (lock) sum over the queues */
     i32 receiving;       /* (lock) messages gRPC was asked for */
-    struct vx_rpc_record *line_first, **line_last; /* (lock) the receive queue */
-    i32 streams;                                   /* (lock) */
+    i32 streams;         /* (lock) */
     struct vx_rpc_record *lean_first, **lean_last; /* (lock) streams that need a spare */
     struct vx_rpc_lend *lends, *lends_free;        /* (lock) */
     i32 lends_count, lends_out;                    /* (lock) */
@@ -379,6 +378,8 @@ bool vx_rpc_record_hold(struct vx_rpc_record *record);
 /* Under the lock: takes a record for the stream's next request.  False: there are too many;
  * the stream waits until vx_rpc_stream_wake. */
 bool vx_rpc_spare_take(struct vx_rpc_record *parent);
+/* True: it was waiting for a record and no longer does. */
+bool vx_rpc_spare_forgo(struct vx_rpc_record *parent);
 /* Appends that record to the stream's queue and counts it in in_flight. */
 struct vx_rpc_record *vx_rpc_child_make(struct vx_rpc_record *parent);
 /* Makes a slice over the slot and takes over the slot.  False when no lend is free: the
@@ -396,17 +397,9 @@ void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts);
 /* Under the lock: counts the call as waiting for its client, or no longer (if it was). */
 void vx_rpc_await_begin(struct vx_rpc_record *record);
 void vx_rpc_await_end(struct vx_rpc_record *record);
-/* From now on the call awaits its message.  True: gRPC may be asked for it.  False: the
- * call is in the receive queue until vx_rpc_line_take returns it. */
-bool vx_rpc_line_enter(struct vx_rpc_record *record);
-/* True: it was in the receive queue and is removed. */
-bool vx_rpc_line_leave(struct vx_rpc_record *record);
-/* gRPC has answered: the message is here, or will never come. */
-void vx_rpc_line_done(struct vx_rpc_record *record);
-/* The next call of that connection that may ask for its message now, or NULL. */
-struct vx_rpc_record *vx_rpc_line_take(struct vx_rpc *rpc, u64 connection);
-/* True: it was waiting for a record and no longer does. */
-bool vx_rpc_spare_forgo(struct vx_rpc_record *parent);
+/* From now on the call awaits its message; until it is here, or will never come. */
+void vx_rpc_receive_begin(struct vx_rpc_record *record);
+void vx_rpc_receive_end(struct vx_rpc_record *record);
 /* Under no lock.  Ends the call, which makes room for another, and drops a reference. */
 void vx_rpc_room_make(struct vx_rpc_record *going, const char *text);
 /* A message comes with its call.  A call that has awaited its message for so long loses

@@ -1,4 +1,4 @@
-/* rpc_share - what connections share: places for calls, the receive queue.
+/* rpc_share - what connections share: places for calls.
  *
  * The first client could take all places and keep them, because a call that awaits its
  * message costs its client nothing.  So when all places are taken, the connection that
@@ -389,7 +389,7 @@ bool vx_rpc_record_admit(struct vx_rpc_record *record)
     return admitted;
 }
 
-/* ------- the receive queue ------- */
+/* ------- messages that are awaited ------- */
 
 static enum vx_rpc_share await_share(const struct vx_rpc_record *record)
 {
@@ -409,92 +409,20 @@ void vx_rpc_await_end(struct vx_rpc_record *record)
     vx_rpc_govern_share(vx_rpc_place_of(record), await_share(record), -1);
 }
 
-/* Under the lock. */
-static bool line_ask(struct vx_rpc_record *record)
-{
-    struct vx_rpc_place place = vx_rpc_place_of(record);
-    if (!vx_rpc_govern_may_ask(place)) return false;
-    vx_rpc_govern_share(place, VX_RPC_SHARE_BODIES, 1);
-    record->rpc->receiving++;
-    return true;
-}
-
-bool vx_rpc_line_enter(struct vx_rpc_record *record)
+void vx_rpc_receive_begin(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
     pthread_mutex_lock(&rpc->lock);
     vx_rpc_await_begin(record);
-    bool now = line_ask(record);
-    if (!now) {
-        record->waiting = true;
-        record->next = NULL;
-        *rpc->line_last = record;
-        rpc->line_last = &record->next;
-    }
+    rpc->receiving++;
     pthread_mutex_unlock(&rpc->lock);
-    return now;
 }
 
-/* Under the lock: removes *at from its queue. */
-static void line_remove(struct vx_rpc_record **at, struct vx_rpc_record ***last)
-{
-    struct vx_rpc_record *record = *at;
-    *at = record->next;
-    if (*last == &record->next) *last = at;
-    record->waiting = false;
-}
-
-static bool line_leave(struct vx_rpc_record *record, struct vx_rpc_record **first,
-                       struct vx_rpc_record ***last)
-{
-    if (!record->waiting) return false;
-    struct vx_rpc_record **at = first;
-    while (*at != record) at = &(*at)->next;
-    line_remove(at, last);
-    return true;
-}
-
-bool vx_rpc_line_leave(struct vx_rpc_record *record)
-{
-    struct vx_rpc *rpc = record->rpc;
-    pthread_mutex_lock(&rpc->lock);
-    bool left = line_leave(record, &rpc->line_first, &rpc->line_last);
-    if (left) vx_rpc_await_end(record);
-    pthread_mutex_unlock(&rpc->lock);
-    return left;
-}
-
-bool vx_rpc_spare_forgo(struct vx_rpc_record *parent)
-{
-    struct vx_rpc *rpc = parent->rpc;
-    pthread_mutex_lock(&rpc->lock);
-    bool left = line_leave(parent, &rpc->lean_first, &rpc->lean_last);
-    pthread_mutex_unlock(&rpc->lock);
-    return left;
-}
-
-void vx_rpc_line_done(struct vx_rpc_record *record)
+void vx_rpc_receive_end(struct vx_rpc_record *record)
 {
     struct vx_rpc *rpc = record->rpc;
     pthread_mutex_lock(&rpc->lock);
     vx_rpc_await_end(record);
-    vx_rpc_govern_share(vx_rpc_place_of(record), VX_RPC_SHARE_BODIES, -1);
     rpc->receiving--;
     pthread_mutex_unlock(&rpc->lock);
-}
-
-struct vx_rpc_record *vx_rpc_line_take(struct vx_rpc *rpc, u64 connection)
-{
-    struct vx_rpc_record *taken = NULL;
-    pthread_mutex_lock(&rpc->lock);
-    for (struct vx_rpc_record **at = &rpc->line_first; *at; at = &(*at)->next) {
-        if ((*at)->call.peer.connection != connection) continue;
-        if (line_ask(*at)) {
-            taken = *at;
-            line_remove(at, &rpc->line_last);
-        }
-        break;
-    }
-    pthread_mutex_unlock(&rpc->lock);
-    return taken;
 }

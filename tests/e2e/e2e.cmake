@@ -59,7 +59,7 @@ vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py SECONDS 8)
 vx_e2e_test(NAME e2e_readiness FILE tests/e2e/test_readiness.py SECONDS 10)
 vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py SECONDS 20 LABELS long)
 vx_e2e_test(NAME e2e_room FILE tests/e2e/test_room.py SECONDS 12)
-vx_e2e_test(NAME e2e_idle FILE tests/e2e/test_idle.py SECONDS 4)
+vx_e2e_test(NAME e2e_connections FILE tests/e2e/test_connections.py SECONDS 5)
 # A wall clock that jumps, for LD_PRELOAD; a sanitizer's own library must come first, and cannot.
 set(vx_clock_jump "")
 if(NOT VX_SANITIZE AND NOT VX_FUZZ)

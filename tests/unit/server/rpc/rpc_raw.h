@@ -27,12 +27,14 @@ struct raw_frame {
     size_t length;
 };
 
-#define RAW_STREAMS_MAX 8 /* whose windows are counted */
+#define RAW_STREAMS_MAX 20 /* whose windows are counted */
 
 /* What the server lets a connection send. */
 struct raw_windows {
     size_t connection;
     size_t streams[RAW_STREAMS_MAX]; /* by half of their ids */
+    size_t more[RAW_STREAMS_MAX];    /* beside the first window of each, so far */
+    i32 open_most; /* the most streams with rests of messages at a time that had some */
 };
 
 /* Connects and sends the preface. */
@@ -52,8 +54,9 @@ bool raw_rest(int fd, u32 id, size_t bytes);
 /* The windows of a connection that has sent at most `sent` bytes of messages. */
 struct raw_windows raw_windows_after(size_t sent);
 /* The same for more bytes than the windows allow, `left` of each stream by half of its id:
- * as any client does, sends on whichever stream the server opens. */
-void raw_large_rests(int fd, size_t *left, struct raw_windows *windows);
+ * as any client does, sends on whichever stream the server opens.  False: the server has closed the
+ * connection. */
+bool raw_large_rests(int fd, size_t *left, struct raw_windows *windows);
 /* The same as raw_message, on a connection that uses nothing else. */
 void raw_large_message(int fd, u32 id, u32 length, size_t bytes);
 /* Waits until the server closes, and fails the test when it never does. */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client whose idle connection makes way for others while its next request is on the way."""
+"""Clients that use a connection as gRPC lets them: one that has been idle, one with many large
+requests at once."""
 import concurrent.futures
 import contextlib
 import pathlib
@@ -7,30 +8,30 @@ import socket
 import sys
 import threading
 
+import grpc
 import numpy as np
 
 from model_files import random_grid
-from voxeld import Client
+from voxeld import Client, messages
 from voxeld_process import PATIENCE, Daemon
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "hostile")]
 
 import h2  # noqa: E402
 
-PLACES = 4
+PLACES, REQUESTS = 4, 60
 
 
 class Link:
     """A network between one client and the daemon.  Unless `goes` is set, what the client sends
-    stays on the way, and `held` says that there is some; `closed`: the daemon has ended a
-    connection."""
+    stays on the way, in `held`; `closed`: the daemon has ended a connection."""
 
     def __init__(self, server):
         host, port = server.rsplit(":", 1)
         self.server = host, int(port)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.goes, self.held, self.closed = threading.Event(), threading.Event(), threading.Event()
+        self.goes, self.closed, self.held = threading.Event(), threading.Event(), b""
         self.goes.set()
         self.threads = [threading.Thread(target=self._accept)]
         self.threads[0].start()
@@ -48,12 +49,17 @@ class Link:
                 self.threads[-1].start()
 
     def _send(self, client, server):
+        client.settimeout(0.01)
+        kept = b""
         with contextlib.suppress(OSError):
-            while data := client.recv(1 << 16):
-                if not self.goes.is_set():
-                    self.held.set()
-                self.goes.wait()
-                server.sendall(data)
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    if not (data := client.recv(1 << 16)):
+                        break
+                    self.held = kept = kept + data
+                if self.goes.is_set():
+                    server.sendall(kept)
+                    self.held = kept = b""
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
 
@@ -99,7 +105,7 @@ def test_a_request_on_the_way_is_sent_again(repository, tmp_path):
         daemon.wait_for("the watches", lambda: daemon.metrics()["voxeld_connections"] == PLACES)
         link.goes.clear()
         second = pool.submit(client.infer, "conv", coords, feats)
-        daemon.wait_for("the request to be on the way", link.held.is_set)
+        daemon.wait_for("the request to be on the way", lambda: link.held)
 
         def newcomer_has_its_place():
             open_watch(daemon.grpc).close()
@@ -110,3 +116,36 @@ def test_a_request_on_the_way_is_sent_again(repository, tmp_path):
         finally:
             link.goes.set()
         assert np.array_equal(second.result(PATIENCE)["out"], first)
+
+
+def calls_in(data):
+    """How many calls begin in what a client sends, from a frame on."""
+    calls, at = 0, 0
+    while at + 9 <= len(data):
+        calls += data[at + 3] == h2.HEADERS
+        at += 9 + int.from_bytes(data[at:at + 3], "big")
+    return calls
+
+
+def test_many_large_requests_at_once_on_one_connection(repository, tmp_path):
+    """All begin before the first one is whole, and together they are 15 times what messages may
+    hold until then."""
+    coords, feats = random_grid(2, 32000)
+    request = messages.pack_infer("conv", coords, feats, {})
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(
+            Daemon(repository, tmp_path, "--receive-bytes-max", "4M"))
+        link = stack.enter_context(contextlib.closing(Link(daemon.grpc)))
+        channel = stack.enter_context(grpc.insecure_channel(link.address))
+        infer = channel.unary_unary(messages.SERVICE + "ModelInfer")
+        first = infer(request, timeout=PATIENCE)
+        link.goes.clear()
+        calls = [infer.future(request, timeout=PATIENCE) for _ in range(REQUESTS)]
+        try:
+            daemon.wait_for("all requests to begin", lambda: calls_in(link.held) == REQUESTS)
+        finally:
+            link.goes.set()
+        assert all(call.result() == first for call in calls)
+        cut = {name: count for name, count in daemon.metrics().items()
+               if name.startswith("voxeld_connections_cut_total") and count}
+        assert not cut
