@@ -153,14 +153,16 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
         meter->stream--;
 }
 
-/* Its client sends nothing more, but gRPC keeps what waits until we have ended it, too. */
+/* Its client sends nothing more, but gRPC keeps the call until we have ended it, too. */
 static void stream_end(struct vx_h2_meter *meter, i32 at)
 {
     if (at < 0) return;
     struct vx_h2_stream *stream = &meter->streams[at];
+    silence_end(meter, stream);
+    headers_end(meter, stream);
     message_end(meter, stream);
     stream->ended = true;
-    if (!stream->waiting) stream_close(meter, at);
+    if (stream->answered) stream_close(meter, at);
 }
 
 /* ------- messages ------- */
@@ -279,7 +281,7 @@ static void headers_begin(struct vx_h2_meter *meter)
     meter->call_work += units(meter->left) - 1;
     meter->calls++;
     meter->last_id = meter->id;
-    if (!(meter->flags & END_STREAM)) stream_open(meter, meter->id);
+    stream_open(meter, meter->id);
 }
 
 static void frame_begin(struct vx_h2_meter *meter)
@@ -399,7 +401,9 @@ static void sent_end(struct vx_h2_meter *meter)
         meter->window += meter->sent.value & INT32_MAX;
     if (head[3] != RST_STREAM && !last) return;
     i32 at = stream_find(meter, vx_h2_id_of(head));
-    if (at >= 0 && (!last || meter->streams[at].ended)) stream_close(meter, at);
+    if (at < 0) return;
+    meter->streams[at].answered = true;
+    if (!last || meter->streams[at].ended) stream_close(meter, at);
 }
 
 void vx_h2_meter_sent(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
@@ -433,7 +437,6 @@ void vx_h2_meter_taken(struct vx_h2_meter *meter)
     waiting_add(meter, stream, -1, -(stream->waiting_came / stream->waiting),
                 -(stream->waiting_held / stream->waiting));
     meter->waiting_buffer = 0; /* it may have been the one that was counted for it */
-    if (stream->ended && !stream->waiting) stream_close(meter, least);
 }
 
 i64 vx_h2_meter_waste(const struct vx_h2_meter *meter)

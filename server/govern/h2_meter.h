@@ -88,7 +88,8 @@ struct vx_h2_stream {
     u32 held;         /* by the current message, in buffers */
     u32 buffer;       /* the last one with a piece of it; 0 = none */
     u32 here, weight; /* its bytes there, and what they count as */
-    bool ended;       /* by its client: only what waits is left of it */
+    bool ended;       /* by its client */
+    bool answered;    /* we have ended our side */
     u8 window;        /* enum vx_h2_window, for the current message */
     u8 still;         /* checks in a row in which nothing of it came */
     u32 withheld;     /* bytes of the window that gRPC has opened */
@@ -105,7 +106,7 @@ enum vx_h2_fault {
     /* A header block that no encoder makes, after which gRPC may go on, and reads what
      * follows otherwise than we do. */
     VX_H2_BLOCK_BROKEN,
-    VX_H2_STREAMS_MANY,  /* more than streams_max open streams */
+    VX_H2_STREAMS_MANY,  /* more than streams_max streams that are not over */
     VX_H2_MESSAGE_LARGE, /* a message that is much larger than gRPC takes */
 };
 
@@ -124,7 +125,7 @@ struct vx_h2_meter {
     i32 withheld;   /* streams of which bytes of the window are withheld */
     i32 unfinished; /* unfinished messages */
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
-    i32 silent;     /* open streams that have sent no byte of a message */
+    i32 silent;     /* open streams that have sent no byte of a message, and may */
     i32 heavy;      /* headers of streams without a whole message, in VX_H2_HEAVY_BYTES */
     /* Of all streams, whole messages but the first of each, which gRPC has not given us.  They
      * wait for as long as the answers before them, or, where a call takes one message, until it

@@ -23,6 +23,8 @@
 #define FRESH_US 10000
 /* An origin with more late calls than this makes room for its own. */
 #define LATE_FEW 4
+/* The answer of a small call that has not left for so long is not read. */
+#define SMALL_UNREAD_NS (10 * VX_NS_PER_MS)
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
 #define CALLS_FEW_PART 128
 /* So many of the reserved places a crowd may have: more than its small calls, so that a client
@@ -253,12 +255,15 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     return rpc->options.calls_max + (few > small ? few : small);
 }
 
-/* Whether its answer is not read. */
-static bool is_unread(const struct vx_rpc_record *record, i64 until_ns)
+/* Whether its answer is not read.  A small one fits any socket of a client that reads. */
+static bool is_unread(const struct vx_rpc_record *record, i64 now_ns)
 {
     int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);
-    return record->counted && (wire == VX_RPC_SENDING || wire == VX_RPC_CUT) &&
-           atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed) <= until_ns;
+    if (!record->counted || (wire != VX_RPC_SENDING && wire != VX_RPC_CUT)) return false;
+    const bool small = vx_method_get(record->call.method)->kind == VX_METHOD_UNARY;
+    const i64 most_ns = small ? SMALL_UNREAD_NS : VX_RPC_AWAIT_NS;
+    return now_ns - atomic_load_explicit(&record->wire_since_ns, memory_order_relaxed) >=
+           most_ns;
 }
 
 /* Whether the origin of `one` has more calls in flight than that of `other`, or then its
@@ -279,13 +284,13 @@ static bool has_more(const struct room *one, const struct room *other)
 static struct vx_rpc_record *room_unread(const struct want *want)
 {
     struct vx_rpc *rpc = want->record->rpc;
-    const i64 until_ns = vx_clock_ns() - VX_RPC_AWAIT_NS;
+    const i64 now_ns = vx_clock_ns();
     const i32 own = want->own.own;
     const bool few = own < calls_part(rpc, &want->own);
     struct room first = {NULL, {0}};
     for (i32 i = 0; i < rpc->records_count; i++) {
         struct room room = {&rpc->records[i], {0}};
-        if (!is_unread(room.going, until_ns)) continue;
+        if (!is_unread(room.going, now_ns)) continue;
         room.calls = vx_rpc_govern_calls(vx_rpc_place_of(room.going));
         if (!gives(want, &room.calls, few && room.calls.own > own + 1)) continue;
         if (has_more(&room, &first)) first = room;

@@ -131,6 +131,17 @@ def calls_unreported(swarm, target):
     swarm.add(200, target.grpc, script)
 
 
+@attack("100 connections with ten small calls each 20 ms, which read no answer", seconds=4)
+def calls_waiting(swarm, target):
+    def script(_peer):
+        yield h2.opening(INITIAL_WINDOW_SIZE=0)
+        call = h2.headers(0, h2.call_block(LIVE)), h2.data(0, h2.message(b""), h2.END_STREAM)
+        for first in range(1, 1 << 20, 20):
+            yield h2.flow(call, first, 10)
+            yield 0.02
+    swarm.add(100, target.grpc, script)
+
+
 @attack("1,000 connections with one small call each whose message never comes", seconds=4)
 def calls_hidden(swarm, target):
     def script(_peer):

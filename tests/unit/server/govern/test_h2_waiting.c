@@ -90,18 +90,31 @@ START_TEST(a_stream_that_is_over_keeps_nothing)
 }
 END_TEST
 
-/* The last of its messages is taken, and its client had ended it. */
-START_TEST(a_stream_that_ended_is_gone_with_its_last_message)
+/* Whichever side is the first; or either resets it. */
+START_TEST(a_stream_is_over_when_both_sides_have_ended_it)
 {
     begin();
     pinned(0, 1);
     pinned(END_STREAM, 1);
     vx_h2_meter_taken(&meter);
-    ck_assert_int_eq(meter.streams_count, 2);
     vx_h2_meter_taken(&meter);
-    ck_assert_int_eq(meter.streams_count, 1);
     vx_h2_meter_taken(&meter); /* one more than it knows of */
     ck_assert_int_eq(meter.waiting, 0);
+    ck_assert_int_eq(meter.streams_count, 2);
+    sent(DATA, 0, 1);
+    ck_assert_int_eq(meter.streams_count, 2);
+    sent(HEADERS, END_HEADERS | END_STREAM, 1);
+    ck_assert_int_eq(meter.streams_count, 1);
+    sent(HEADERS, END_HEADERS | END_STREAM, 3);
+    ck_assert_int_eq(meter.streams_count, 1);
+    pinned(END_STREAM, 3);
+    ck_assert_int_eq(meter.streams_count, 0);
+    begin();
+    pinned(END_STREAM, 1);
+    frame(RST_STREAM, 0, 1, 4);
+    pinned(END_STREAM, 3);
+    sent(RST_STREAM, 0, 3);
+    ck_assert_int_eq(meter.streams_count, 0);
 }
 END_TEST
 
@@ -126,7 +139,7 @@ int main(void)
     TCase *tests = tcase_create("h2_waiting");
     tcase_add_test(tests, messages_that_are_taken_leave_those_of_others);
     tcase_add_test(tests, a_stream_that_is_over_keeps_nothing);
-    tcase_add_test(tests, a_stream_that_ended_is_gone_with_its_last_message);
+    tcase_add_test(tests, a_stream_is_over_when_both_sides_have_ended_it);
     tcase_add_test(tests, small_frames_of_a_message_cost_little);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
