@@ -126,11 +126,28 @@ static void message_wait(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
     meter->waiting_buffer = stream->buffer;
 }
 
+static void whole_set(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u32 bytes)
+{
+    meter->whole += (i64)bytes - stream->whole;
+    stream->whole = bytes;
+}
+
+void vx_h2_meter_received(struct vx_h2_meter *meter, size_t bytes)
+{
+    i32 at = 0;
+    while (meter->whole && at < meter->streams_count && meter->streams[at].whole != bytes)
+        at++;
+    if (meter->whole && at < meter->streams_count)
+        whole_set(meter, &meter->streams[at], 0);
+}
+
 static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     meter->finished++;
     headers_end(meter, stream);
     if (stream->later) message_wait(meter, stream);
+    if (!stream->later && stream->length >= VX_H2_MESSAGE_WHOLE)
+        whole_set(meter, stream, stream->length);
     stream->later = true;
     message_end(meter, stream);
 }
@@ -145,6 +162,7 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
     waiting_add(meter, stream, -stream->waiting, -stream->waiting_came,
                 -stream->waiting_held);
     meter->withheld -= stream->withheld > 0;
+    whole_set(meter, stream, 0);
     meter->streams_count--;
     memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
     if (meter->stream == at)

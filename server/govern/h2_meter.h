@@ -65,6 +65,8 @@
 #define VX_H2_MESSAGE_EXCESS (64 << 20)
 /* From this length on a message is large: only an inference's may be. */
 #define VX_H2_MESSAGE_LONG (1 << 20)
+/* From this length on a whole message that gRPC has not given us counts. */
+#define VX_H2_MESSAGE_WHOLE (64 << 10)
 /* A piece of a message in a frame with less than this left counts as all of its buffer; a
  * larger one as half of it at least, since others may lie beside it. */
 #define VX_H2_PIECE_SMALL (4 << 10)
@@ -90,6 +92,7 @@ struct vx_h2_stream {
     u32 here, weight; /* its bytes there, and what they count as */
     bool ended;       /* by its client */
     bool answered;    /* we have ended our side */
+    u32 whole;        /* bytes of its first message, which is whole, and which we have not */
     u8 window;        /* enum vx_h2_window, for the current message */
     u8 still;         /* checks in a row in which nothing of it came */
     u32 withheld;     /* bytes of the window that gRPC has opened */
@@ -122,6 +125,7 @@ struct vx_h2_meter {
     i64 held;       /* bytes of gRPC's buffers that they keep */
     i64 announced;  /* bytes that these messages will have */
     i64 barred;     /* those to come of messages whose window is held */
+    i64 whole;      /* bytes of first messages that are whole, and which we have not */
     i32 withheld;   /* streams of which bytes of the window are withheld */
     i32 unfinished; /* unfinished messages */
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
@@ -172,6 +176,8 @@ struct vx_h2_stream *vx_h2_meter_stream(const struct vx_h2_meter *meter, u32 id)
 /* The window of its current message is another now. */
 void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
                         enum vx_h2_window window);
+/* We have done with the first message of a stream, of so many bytes: any stream with such a one. */
+void vx_h2_meter_received(struct vx_h2_meter *meter, size_t bytes);
 /* gRPC has given us a message that is not the first of its stream. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter);
 /* What the messages that wait keep beside their own bytes. */

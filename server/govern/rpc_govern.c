@@ -218,10 +218,11 @@ void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
     struct vx_rpc_governor *governor = govern->governor;
     const struct vx_h2_meter *meter = &govern->meter;
     governor->held += meter->held - before->held;
+    governor->whole += meter->whole - before->whole;
     vx_rpc_govern_held_add(govern, meter->held - before->held);
     governor->holders += (meter->held > 0) - (before->held > 0);
     if (before->held - meter->held > HELD_SMALL) governor->freed_ns = vx_clock_ns();
-    if (meter->held < before->held) ring(governor);
+    if (meter->held < before->held || meter->whole < before->whole) ring(governor);
     owner_pass(govern, before->finished);
     beyond_pass(govern, before->finished);
     if (meter->finished == before->finished && meter->unfinished) return;
@@ -436,6 +437,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     governor->live_count--;
     if (!governor->going) governor->going_ns = vx_clock_ns();
     governor->going += govern->meter.held; /* gRPC frees it soon */
+    governor->whole -= govern->meter.whole;
     vx_rpc_govern_unseen(govern, -govern->unseen);
     governor->leaving -= govern->leaving_ns > 0;
     governor->holders -= govern->meter.held > 0;

@@ -288,6 +288,8 @@ struct vx_rpc_reading {
     u64 due;  /* so many more a client reads in 5 s, if it reads */
 };
 struct vx_rpc_reading vx_rpc_govern_reading(struct vx_rpc_place place);
+/* A large message of it, of so many bytes, has been read and is no longer in gRPC. */
+void vx_rpc_govern_received(struct vx_rpc_place place, size_t bytes);
 /* Whether a message of it is overdue: nothing of the message is here, or little comes; waits_too: also
  * where it waits for room, whatever its socket has. */
 bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too);

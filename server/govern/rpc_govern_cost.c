@@ -185,10 +185,12 @@ i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor)
     return clamp(most - weight, most / ROOM_PART, most);
 }
 
-/* Without the message that lies beyond the room. */
+/* Without the message that lies beyond the room, and with those that are whole and wait for us: a client
+ * with 4 MB of numbers as text of protobuf on each of 300 connections had 660 MB of them there. */
 static i64 held_in_room(const struct vx_rpc_governor *governor)
 {
-    return governor->held - (governor->beyond ? governor->beyond->meter.held : 0);
+    return governor->held + governor->whole -
+           (governor->beyond ? governor->beyond->meter.held : 0);
 }
 
 /* The small parts of all connections may lie beyond the room, and owners may add as much
@@ -451,6 +453,19 @@ void vx_rpc_govern_arrived(struct vx_rpc_place place)
     if (governor) governor->calls_open++;
     if (govern) vx_rpc_govern_unseen(govern, -1);
     earn(govern, 1, 0);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+}
+
+void vx_rpc_govern_received(struct vx_rpc_place place, size_t bytes)
+{
+    if (bytes < VX_H2_MESSAGE_WHOLE) return;
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    if (govern) {
+        const struct vx_h2_meter before = govern->meter;
+        vx_h2_meter_received(&govern->meter, bytes);
+        vx_rpc_govern_account_held(govern, &before);
+    }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 

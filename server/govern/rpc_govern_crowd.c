@@ -11,6 +11,8 @@
 
 /* So much of receive_bytes_max is to be free for turns. */
 #define FREE_PART 8
+/* We lag while whole messages that wait for us are more than this part of receive_bytes_max. */
+#define LAG_PART 4
 /* Origins of which some go at a check: each costs a walk over all connections, under the lock. */
 #define GOING_MAX 64
 /* A connection stands that holds some and brings next to nothing in so many checks in a row: 3 s.
@@ -61,12 +63,18 @@ static bool ends_beyond(const struct vx_rpc_govern *govern)
            govern->meter.held + rest <= governor->message_bytes_max;
 }
 
-/* One message may lie beyond the room, and all of one connection where its origin may not have room
+bool vx_rpc_govern_lags(const struct vx_rpc_governor *governor)
+{
+    return governor->whole >= governor->receive_bytes_max / LAG_PART;
+}
+
+/* While we lag none begins to lie beyond the room: they would be there one after the other.  Else one
+ * message may, and all of one connection where its origin may not have room
  * for them: else a gateway with 48 at once waits until others leave it enough for all. */
 bool vx_rpc_govern_may_pass(const struct vx_rpc_govern *govern)
 {
     const i32 unfinished = govern->meter.unfinished;
-    return unfinished &&
+    return unfinished && !vx_rpc_govern_lags(govern->governor) &&
            (unfinished == 1 || vx_rpc_govern_is_bound(govern) || ends_beyond(govern)) &&
            vx_rpc_govern_may_turn(govern);
 }

@@ -48,6 +48,7 @@ struct vx_rpc_governor {
     struct vx_h2_stream *streams; /* of all connections; pages are touched when used */
     i32 live_count, waiting;
     i64 held;       /* bytes of unfinished messages, of all */
+    i64 whole;      /* bytes of whole ones that wait in gRPC for us, of all */
     u64 kept;       /* the same of `kept` */
     i64 kept_ns;    /* the last look for connections that keep some and rest */
     i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
@@ -279,6 +280,9 @@ bool vx_rpc_govern_only_holds(const struct vx_rpc_govern *govern);
  * stays.  So one with many messages at once ends them all, and one with many connections takes no
  * more than these. */
 bool vx_rpc_govern_may_turn(const struct vx_rpc_govern *govern);
+/* Whether many bytes of whole messages wait for us: then room is short because of us, and nobody is closed
+ * for it. */
+bool vx_rpc_govern_lags(const struct vx_rpc_governor *governor);
 /* Whether its messages may lie beyond the room. */
 bool vx_rpc_govern_may_pass(const struct vx_rpc_govern *govern);
 /* Whether what it wants counts: unless its origin has more than its part, and only holds it. */

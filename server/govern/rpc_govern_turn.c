@@ -450,7 +450,8 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
 
 static void look(struct vx_rpc_governor *governor, i64 now_ns)
 {
-    const bool room_wanted = waits_for_room(governor, true);
+    const bool room_wanted =
+        !vx_rpc_govern_lags(governor) && waits_for_room(governor, true);
     const bool room_due = room_wanted && waits_for_room(governor, false);
     governor->look_ns = now_ns;
     governor->looks++;
@@ -458,7 +459,7 @@ static void look(struct vx_rpc_governor *governor, i64 now_ns)
     for (struct vx_rpc_govern *one = governor->live; one; one = one->next)
         look_at(one, room_due, now_ns);
     if (!room_wanted) governor->freed_ns = now_ns;
-    look_stuck(governor, now_ns);
+    if (!vx_rpc_govern_lags(governor)) look_stuck(governor, now_ns);
 }
 
 /* Returns when to call it again. */

@@ -201,8 +201,10 @@ void vx_rpc_message_receive(struct vx_rpc_record *record)
 
 void vx_rpc_message_drop(struct vx_rpc_record *record)
 {
+    const size_t bytes = record->payload ? grpc_byte_buffer_length(record->payload) : 0;
     if (record->payload) grpc_byte_buffer_destroy(record->payload);
     record->payload = NULL;
+    vx_rpc_govern_received(vx_rpc_place_of(record), bytes);
     grpc_slice_unref(record->flat);
     record->flat = grpc_empty_slice();
     record->call.message = (struct vx_span){0};

@@ -15,6 +15,7 @@
 struct vx_rpc_governor *rig_governor;
 int rig_ours[RIG_CONNECTIONS_MAX], rig_theirs[RIG_CONNECTIONS_MAX];
 i32 rig_count;
+bool rig_lags;
 /* Bytes of the current buffer that a connection has filled. */
 static size_t rig_used[RIG_CONNECTIONS_MAX];
 
@@ -34,6 +35,7 @@ void rig_open(u64 arena_bytes)
     vx_host_raise_files();
     ck_assert_ptr_null(vx_rpc_governor_open(&options, &rig_governor).fault);
     rig_count = 0;
+    rig_lags = false;
 }
 
 struct vx_rpc_place rig_place(i32 i)
@@ -100,7 +102,16 @@ void rig_read_all(i32 i)
         struct iovec piece = {buffers[i] + rig_used[i], RIG_BUFFER_BYTES - rig_used[i]};
         struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
         got = vx_rpc_govern_read(rig_ours[i], &message, 0);
+        if (got > 0 && !rig_lags) rig_receive(i);
     }
+}
+
+void rig_receive(i32 i)
+{
+    const struct vx_h2_meter *meter = &vx_rpc_governor_row(rig_governor, i)->meter;
+    for (i32 k = 0; k < meter->streams_count; k++)
+        if (meter->streams[k].whole)
+            vx_rpc_govern_received(rig_place(i), meter->streams[k].whole);
 }
 
 i32 rig_unread(i32 i)

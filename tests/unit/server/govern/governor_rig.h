@@ -33,8 +33,11 @@ bool rig_is_closed(i32 i);
 /* Ends it, as the accept thread does with one that is closed.  Its number stays. */
 void rig_end(i32 i);
 bool rig_has_ended(i32 i);
-/* Reads as gRPC does, until nothing is left or nothing may be read now. */
+/* Reads as gRPC does, until nothing is left or nothing may be read now.  Large messages that are whole
+ * are received then, as a thread of the server does; unless the server lags. */
 void rig_read_all(i32 i);
+extern bool rig_lags;
+void rig_receive(i32 i);
 /* Bytes that were written and not yet read. */
 i32 rig_unread(i32 i);
 void rig_greet(i32 i);
