@@ -92,11 +92,11 @@ struct vx_h2_stream {
     u32 here, weight; /* its bytes there, and what they count as */
     bool ended;       /* by its client */
     bool answered;    /* we have ended our side */
-    u32 whole;        /* bytes of its first message, which is whole, and which we have not */
-    u8 window;        /* enum vx_h2_window, for the current message */
-    u8 still;         /* checks in a row in which nothing of it came */
-    u32 withheld;     /* bytes of the window that gRPC has opened */
-    i32 waiting;      /* as in vx_h2_meter, its own */
+    u32 whole;    /* bytes of its first message, which is whole, and which we have not */
+    u8 window;    /* enum vx_h2_window, for the current message */
+    u8 still;     /* checks in a row in which nothing of it came */
+    u32 withheld; /* bytes of the window that gRPC has opened */
+    i32 waiting;  /* as in vx_h2_meter, its own */
     i64 waiting_came, waiting_held;
 };
 

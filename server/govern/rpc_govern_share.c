@@ -233,6 +233,19 @@ static struct arena_part arena_part(const struct vx_rpc_govern *govern, bool tak
     return part;
 }
 
+/* Little of what a few connections of an origin have is in no part: beside a gateway of its address, whose
+ * answers waited for slow readers elsewhere, a client with 256 bytes was refused now and then.  All of it
+ * is a 16th of the arena. */
+#define LITTLE_PART  1024
+#define LITTLE_COUNT 64
+
+static bool has_little(const struct vx_rpc_govern *govern, u64 bytes)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    return govern->tensors + bytes <= governor->arena_bytes / LITTLE_PART &&
+           governor->takers_of[govern->origin] < LITTLE_COUNT;
+}
+
 /* Whether so many more bytes are within the parts.  Alone an origin has all. */
 static bool has_part(const struct vx_rpc_govern *govern, u64 bytes)
 {
@@ -256,7 +269,7 @@ bool vx_rpc_govern_take(struct vx_rpc_place place, u64 bytes)
         u64 quarters = govern->shares[VX_RPC_SHARE_CALLS] > 1 ? 2 : 3;
         bool crowded = takers > 1 &&
                        governor->tensors + bytes > governor->arena_bytes / 4 * quarters;
-        may = !crowded || has_part(govern, bytes);
+        may = !crowded || has_part(govern, bytes) || has_little(govern, bytes);
     }
     if (govern && may) tensors_add(govern, (i64)bytes);
     pthread_mutex_unlock(&vx_rpc_govern_lock);

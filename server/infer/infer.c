@@ -166,8 +166,9 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
     VX_ENSURE_WHY(
         vx_rpc_may_take(call, bytes), why, RESOURCE_EXHAUSTED,
         "the outputs exceed the connection's share of the arena",
-        "no room for %llu bytes of outputs: that exceeds this connection's share "
-        "of the %llu bytes for tensors in flight while others have most of them; "
+        "no room for %llu bytes of outputs: that exceeds the share of this connection, "
+        "or of its address, of the %llu bytes for tensors in flight while others have "
+        "most of them; "
         "try again when they have their answers",
         (unsigned long long)bytes, (unsigned long long)vx_shared_bytes(infer->shared));
     return VX_OK;

@@ -108,8 +108,9 @@ static vx_status infer_parse(struct vx_rpc_record *record, const struct vx_spans
     VX_ENSURE_WHY(
         !of.beyond, why, RESOURCE_EXHAUSTED,
         "the tensors exceed the connection's share of the arena",
-        "no room for %llu bytes of tensors: that exceeds this connection's share of the "
-        "memory for tensors in flight while others have most of it; try again when they "
+        "no room for %llu bytes of tensors: that exceeds the share of this connection, "
+        "or of its address, of the memory for tensors in flight while others have most "
+        "of it; try again when they "
         "have their answers",
         (unsigned long long)of.beyond);
     if (status.fault) return status;

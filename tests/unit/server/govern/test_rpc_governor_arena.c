@@ -43,6 +43,27 @@ START_TEST(arena_has_a_part_for_each)
 }
 END_TEST
 
+/* Beside one of its origin that has far more than a part a connection has little; but not each of many,
+ * and no more than that. */
+START_TEST(arena_has_little_for_a_few)
+{
+    enum { HOME, OTHER, FEW = 64 };
+    const u64 little = 1200 * MB / 1024;
+    rig_open(1200 * MB);
+    i32 other = rig_connect_from(OTHER), large = rig_connect_from(HOME);
+    ck_assert(vx_rpc_govern_take(rig_place(large), 1000 * MB));
+    ck_assert(vx_rpc_govern_take(rig_place(other), 100 * MB));
+    for (i32 i = 1; i < FEW; i++) {
+        i32 one = rig_connect_from(HOME);
+        ck_assert(!vx_rpc_govern_take(rig_place(one), little + 1));
+        ck_assert(vx_rpc_govern_take(rig_place(one), little));
+        ck_assert(!vx_rpc_govern_take(rig_place(one), 1));
+    }
+    ck_assert(!vx_rpc_govern_take(rig_place(rig_connect_from(HOME)), 1));
+    rig_close();
+}
+END_TEST
+
 /* However many connections an origin has, one elsewhere has its part, and may have more of them
  * itself. */
 START_TEST(arena_has_a_part_for_each_origin)
@@ -180,6 +201,7 @@ int main(void)
     TCase *tests = tcase_create("rpc_governor_arena");
     tcase_add_test(tests, arena_has_a_part_for_each);
     tcase_add_test(tests, arena_has_a_part_for_each_origin);
+    tcase_add_test(tests, arena_has_little_for_a_few);
     tcase_add_test(tests, a_reader_is_known_by_what_leaves_the_socket);
     tcase_add_test(tests, an_only_call_may_take_three_quarters);
     tcase_add_test(tests, answers_that_nobody_reads_are_bounded);

@@ -84,7 +84,8 @@ START_TEST(what_waits_for_us_takes_room)
                 rig_read_all(one);
             }
         }
-        ck_assert_uint_eq(vx_rpc_governor_row(rig_governor, one)->meter.finished, k < FULL);
+        ck_assert_uint_eq(vx_rpc_governor_row(rig_governor, one)->meter.finished,
+                          k < FULL);
     }
     i32 last = ones[FULL];
     ck_assert(raw_rest(rig_theirs[last], 1, 6 * PIECE));
