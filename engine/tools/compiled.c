@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/tools/compiled.h"
 
+#include "engine/base/process/check.h"
 #include "engine/base/process/print.h"
 #include "engine/gpu/jit/amd_note.h"
 #include "engine/gpu/jit/jit_amd.h"
@@ -166,9 +167,15 @@ static bool binary_path(const char *directory, const struct vx_jit_wanted *wante
                         char path[PATH_BYTES])
 {
     static const char *const types[] = {
-        "", "-fp32", "-fp16", "-bf16", "-tf32",
+        "",
+        [VX_NUMBER_F32] = "-fp32",
+        [VX_NUMBER_F16] = "-fp16",
+        [VX_NUMBER_BF16] = "-bf16",
+        [VX_NUMBER_TF32] = "-tf32",
+        [VX_NUMBER_E4M3] = "-e4m3",
     };
     const struct vx_kernel_spec *spec = wanted->spec;
+    VX_ASSERT((size_t)wanted->type < VX_COUNT(types));
     int at =
         snprintf(path, PATH_BYTES, "%s/%s%s", directory, spec->name, types[wanted->type]);
     for (i32 i = 0; i < spec->macros_count && at < PATH_BYTES; i++)

@@ -166,6 +166,16 @@ def test_a_compile_in_a_log_says_how_far_it_is(tmp_path):
     assert last[1] == last[2] and len(lines) <= 10, done
 
 
+def test_a_binary_is_named_by_its_kernel_type_and_tile(tmp_path):
+    done = run(VOXELD, "compile", "--arch", "fake", "--all", "--binaries", tmp_path)
+    assert done.returncode == 0, done
+    names = sorted(path.name for path in tmp_path.iterdir())
+    wrong = [name for name in names
+             if not re.fullmatch(r"[a-z0-9_]+(-(fp32|fp16|bf16|tf32|e4m3))?(-\d+)*\.bin", name)]
+    assert names and not wrong, wrong
+    assert [name for name in names if name.startswith("conv_masked-e4m3-")], names
+
+
 def test_no_command_is_an_error_with_the_help():
     done = run(VOXELD)
     assert done.returncode == 2 and "voxeld serve" in done.stderr and not done.stdout
