@@ -34,16 +34,21 @@ static enum vx_wire_type admit_wire_type(enum vx_dtype dtype)
 }
 
 /* "[5,4]", for an error text. */
-static const char *admit_shape_text(const struct vx_request_tensor *tensor, char text[64])
+static const char *admit_dims_text(const i64 *shape, i32 rank, char text[64])
 {
     size_t used = 0;
     text[used++] = '[';
-    for (i32 d = 0; d < tensor->rank && used < 48; d++)
+    for (i32 d = 0; d < rank && used < 48; d++)
         used += (size_t)snprintf(text + used, 64 - used, d ? ",%lld" : "%lld",
-                                 (long long)tensor->shape[d]);
+                                 (long long)shape[d]);
     if (used < 63) text[used++] = ']';
     text[used < 64 ? used : 63] = '\0';
     return text;
+}
+
+static const char *admit_shape_text(const struct vx_request_tensor *tensor, char text[64])
+{
+    return admit_dims_text(tensor->shape, tensor->rank, text);
 }
 
 static vx_status admit_find_inputs(const char *model,
@@ -259,4 +264,34 @@ struct vx_reply_tensor vx_admit_reply_tensor(const struct vx_signature *signatur
         tensor.coords = signature->outputs[output->coords].name;
     memcpy(tensor.name, output->name, sizeof tensor.name);
     return tensor;
+}
+
+/* Other outputs are rows of channels. */
+static bool admit_is_dense(const struct vx_reply_tensor *tensor)
+{
+    return tensor->rank > 2;
+}
+
+const char *vx_admit_smaller(const struct vx_reply_tensor *outputs, i32 count, u64 others,
+                             char text[VX_ADMIT_SMALLER_BYTES])
+{
+    const struct vx_reply_tensor *largest = NULL;
+    char shape[64];
+    u64 dense = 0;
+    for (i32 i = 0; i < count; i++) {
+        const struct vx_reply_tensor *output = &outputs[i];
+        if (!admit_is_dense(output)) {
+            others += output->bytes;
+            continue;
+        }
+        dense += output->bytes;
+        if (!largest || output->bytes > largest->bytes) largest = output;
+    }
+    if (!largest || dense <= others) return "send fewer voxels, or ask for fewer outputs";
+    bool one = largest->shape[0] == 1;
+    snprintf(text, VX_ADMIT_SMALLER_BYTES, "%s: output '%.40s' is %s %s, a row for %s",
+             one ? "ask for other outputs" : "send fewer samples, numbered from 0",
+             largest->name, admit_dims_text(largest->shape, largest->rank, shape),
+             vx_wire_type_name(largest->type), one ? "one sample" : "each sample");
+    return text;
 }

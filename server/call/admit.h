@@ -49,4 +49,11 @@ void vx_admit_rows(const struct vx_signature *signature, struct vx_admitted *adm
 struct vx_reply_tensor vx_admit_reply_tensor(const struct vx_signature *signature, i32 o,
                                              i64 rows);
 
+/* What the client of a request can do whose outputs, with `others` bytes of other tensors,
+ * are too large: fewer voxels, or where most of the bytes are of dense outputs, which have
+ * a row for each sample, fewer samples.  Static, or written to `text`. */
+#define VX_ADMIT_SMALLER_BYTES 192
+const char *vx_admit_smaller(const struct vx_reply_tensor *outputs, i32 count, u64 others,
+                             char text[VX_ADMIT_SMALLER_BYTES]);
+
 #endif

@@ -181,19 +181,24 @@ static vx_status infer_check_arena(const struct vx_infer *infer,
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     const u64 arena = vx_shared_bytes(infer->shared);
-    u64 bytes = vx_call_tensors_bytes(call);
+    const u64 inputs = vx_call_tensors_bytes(call);
+    struct vx_reply_tensor outputs[VX_REQUEST_OUTPUTS_MAX];
+    char text[VX_ADMIT_SMALLER_BYTES];
+    i32 count = 0;
+    u64 bytes = inputs;
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
-        if (infer_wants_slot(call, i) || call->outputs[o].kind == VX_PLACE_ARENA)
-            bytes += vx_slot_bytes(
-                vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes);
+        if (!infer_wants_slot(call, i) && call->outputs[o].kind != VX_PLACE_ARENA)
+            continue;
+        outputs[count] = vx_admit_reply_tensor(signature, o, admitted->rows[o]);
+        bytes += vx_slot_bytes(outputs[count++].bytes);
     }
     VX_ENSURE_WHY(bytes <= arena, why, RESOURCE_EXHAUSTED,
                   "the request's tensors need more than the whole arena",
                   "the tensors of this request need %llu bytes, in blocks of powers of "
-                  "two, and arena_bytes is %llu: send fewer voxels, or ask for fewer "
-                  "outputs",
-                  (unsigned long long)bytes, (unsigned long long)arena);
+                  "two, and arena_bytes is %llu: %s",
+                  (unsigned long long)bytes, (unsigned long long)arena,
+                  vx_admit_smaller(outputs, count, inputs, text));
     return VX_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/base/process/check.h"
 #include "engine/base/process/thread.h"
+#include "server/call/admit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -190,14 +191,15 @@ static u64 reply_bytes(const struct vx_reply *reply, size_t head_bytes)
     return total;
 }
 
-static vx_status reply_check_size(u64 total, struct vx_why *why)
+static vx_status reply_check_size(const struct vx_reply *reply, u64 total,
+                                  struct vx_why *why)
 {
-    VX_ENSURE_WHY(
-        total <= VX_MESSAGE_BYTES_MAX - VX_STREAM_PREFIX_BYTES_MAX, why, INVALID_ARGUMENT,
-        "the reply is too large",
-        "the reply of %llu bytes exceeds gRPC's byte size limit of %d; ask for fewer "
-        "outputs or send fewer voxels",
-        (unsigned long long)total, VX_MESSAGE_BYTES_MAX);
+    char text[VX_ADMIT_SMALLER_BYTES];
+    VX_ENSURE_WHY(total <= VX_MESSAGE_BYTES_MAX - VX_STREAM_PREFIX_BYTES_MAX, why,
+                  INVALID_ARGUMENT, "the reply is too large",
+                  "the reply of %llu bytes exceeds gRPC's byte size limit of %d: %s",
+                  (unsigned long long)total, VX_MESSAGE_BYTES_MAX,
+                  vx_admit_smaller(reply->outputs, reply->outputs_count, 0, text));
     return VX_OK;
 }
 
@@ -211,7 +213,7 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
     struct vx_why why;
     u64 total = reply_bytes(reply, slices.length);
     if (record->parent) slices_nest(&slices, total);
-    vx_status status = reply_check_size(total, &why);
+    vx_status status = reply_check_size(reply, total, &why);
     if (status.fault) {
         reply_give_slots(rpc, outputs, reply->outputs_count);
         vx_rpc_call_end(record, vx_status_code(status), vx_status_text(status, &why));

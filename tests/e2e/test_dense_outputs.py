@@ -13,7 +13,7 @@ import tritonclient.grpc as triton
 
 from test_levels import CI, SHAPE, Model, cloud
 from triton_rig import inputs_of
-from voxeld import Client, Internal, InvalidArgument
+from voxeld import Client, Internal, InvalidArgument, ResourceExhausted
 from voxeld_process import Daemon
 
 VOXEL = os.environ["VOXEL"]
@@ -155,6 +155,18 @@ def test_a_voxel_outside_of_the_shape_is_named(client, model):
                                               r"lies outside"):
         client.infer("ends", coords, feats, outputs=["view"])
     assert client.infer("ends", coords, feats, outputs=["label"])["label"].shape == (60, 1)
+
+
+def test_samples_whose_dense_rows_exceed_the_arena_are_named(client, model):
+    """512 rows of 3 x 40 x 32 x 20 floats need a block of 256 MiB, of few voxels too."""
+    coords, feats = cloud(3, 20)
+    coords[7, 0] = 511
+    with pytest.raises(ResourceExhausted, match=rf"arena_bytes is 268435456: send fewer samples, "
+                       rf"numbered from 0: output 'volume' is \[512,{CI},40,32,20\] FP32, a row "
+                       rf"for each sample"):
+        client.infer("ends", coords, feats, outputs=["volume"])
+    answer = client.infer("ends", coords, feats, outputs=["label"])
+    assert answer["label"].shape == (20, 1)
 
 
 def test_the_same_bits_in_any_order_and_among_others(daemon, client):

@@ -333,6 +333,44 @@ START_TEST(outputs_come_in_the_order_asked_for)
 }
 END_TEST
 
+static struct vx_reply_tensor answer_make(i64 rows, bool dense)
+{
+    struct vx_output output = {"score", VX_DTYPE_F16, 1, 0, -1, "", 0, {0}};
+    if (dense)
+        output = (struct vx_output){"volume", VX_DTYPE_F32, 48, VX_OUTPUT_DENSE,
+                                    -1,       "",           4,  {6, 4, 2, 1}};
+    struct vx_signature signature = {.outputs_count = 1, .outputs = {output}};
+    return vx_admit_reply_tensor(&signature, 0, rows);
+}
+
+/* A sample of the dense output has 192 bytes, a voxel of the other 2. */
+static const struct {
+    i64 samples, voxels;
+    u64 others;
+    const char *sentence;
+} smaller[] = {
+    {0, 10, 7, "send fewer voxels, or ask for fewer outputs"},
+    {2, 100, 184, "send fewer voxels, or ask for fewer outputs"},
+    {2, 100, 183,
+     "send fewer samples, numbered from 0: output 'volume' is [2,6,4,2,1] FP32, a row "
+     "for "
+     "each sample"},
+    {1, 0, 0,
+     "ask for other outputs: output 'volume' is [1,6,4,2,1] FP32, a row for one sample"},
+};
+
+START_TEST(what_makes_a_request_smaller_is_what_is_large_in_it)
+{
+    char text[VX_ADMIT_SMALLER_BYTES];
+    const struct vx_reply_tensor answer[] = {
+        answer_make(smaller[_i].voxels, false),
+        answer_make(smaller[_i].samples, true),
+    };
+    ck_assert_str_eq(vx_admit_smaller(answer, 2, smaller[_i].others, text),
+                     smaller[_i].sentence);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("admit");
@@ -345,6 +383,8 @@ int main(void)
     tcase_add_test(tcase, a_shape_of_its_own_replaces_the_models);
     tcase_add_test(tcase, a_name_stands_for_coords);
     tcase_add_test(tcase, outputs_come_in_the_order_asked_for);
+    tcase_add_loop_test(tcase, what_makes_a_request_smaller_is_what_is_large_in_it, 0,
+                        sizeof smaller / sizeof *smaller);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -198,6 +198,26 @@ START_TEST(what_never_fits_is_not_to_be_tried_again)
 }
 END_TEST
 
+/* Nor would fewer voxels be, of an output with a row for each sample: 512 of 8,192 bytes
+ * need 4 MiB. */
+START_TEST(samples_that_never_fit_are_named)
+{
+    rig_signature()->outputs[FAR] = (struct vx_output){
+        "far", VX_DTYPE_F32, 2048, VX_OUTPUT_DENSE, -1, "", 4, {2, 32, 32, 1}};
+    struct vx_call *call = rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    say_sizes(run, 0, 512);
+    ck_assert_int_eq(expect_places(run, 0)->refused, 1);
+    end_refused(run, 0);
+    struct rig_answer *answer = rig_expect(call, VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(answer->why.text,
+                         "and arena_bytes is 1048576: send fewer samples, numbered from "
+                         "0: output 'far' is [512,2,32,32,1] FP32, a row for each "
+                         "sample"),
+                  "%s", answer->why.text);
+}
+END_TEST
+
 /* A region of 160 bytes holds 20 rows of "far", and 21 not. */
 START_TEST(a_region_is_large_enough_or_fails_alone)
 {
@@ -359,6 +379,7 @@ int main(void)
     tcase_add_loop_test(tcase, unwanted_outputs_are_not_asked_for, 0, 2);
     tcase_add_test(tcase, what_finds_no_room_fails_alone);
     tcase_add_test(tcase, what_never_fits_is_not_to_be_tried_again);
+    tcase_add_test(tcase, samples_that_never_fit_are_named);
     tcase_add_loop_test(tcase, a_region_is_large_enough_or_fails_alone, 0, 2);
     tcase_add_loop_test(tcase, a_client_that_leaves_loses_nothing, 0, 2);
     tcase_add_loop_test(tcase, a_batch_that_runs_again_asks_again, 0, 3);

@@ -217,8 +217,8 @@ START_TEST(an_answer_that_is_too_large_leaves_no_slot)
     for (size_t k = 0; k < VX_COUNT(kinds); k++) {
         expect_refused(
             channel, kinds[k], body, length,
-            "exceeds gRPC's byte size limit of 2147483647; ask for fewer outputs "
-            "or send fewer voxels");
+            "exceeds gRPC's byte size limit of 2147483647: send fewer voxels, or "
+            "ask for fewer outputs");
         rpc_server_wait_idle(server);
     }
     free(body);
