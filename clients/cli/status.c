@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "clients/c/limits.h"
 #include "clients/cli/commands.h"
 #include "clients/cli/plain.h"
 #include "clients/cli/token.h"
@@ -55,6 +56,20 @@ static void print_index(const struct voxel_model_index *model, const char *state
            plain_text(model->reason, reason));
 }
 
+/* The shape that the server refuses voxels outside of; the metadata do not have it. */
+static enum voxel_code print_shape(struct voxel_client *client,
+                                   const struct voxel_model_name *name,
+                                   struct voxel_error *error)
+{
+    struct voxel_model_limits limits;
+    const int32_t *shape = limits.spatial_shape;
+    enum voxel_code code = voxel_model_limits_get(client, name, &limits, error);
+    if (!code && shape[0])
+        printf("  %-7s %-16s %" PRId32 "x%" PRId32 "x%" PRId32 "\n", "limit",
+               "spatial_shape", shape[0], shape[1], shape[2]);
+    return code;
+}
+
 static int print_model(const char *server, struct voxel_client *client,
                        const struct voxel_model_index *model)
 {
@@ -71,6 +86,8 @@ static int print_model(const char *server, struct voxel_client *client,
     print_tensors("input", info->inputs, info->inputs_count);
     print_tensors("output", info->outputs, info->outputs_count);
     voxel_info_free(info);
+    if (print_shape(client, &name, &error))
+        return cli_say_error("models", server, &error);
     return CLI_DONE;
 }
 
@@ -83,7 +100,8 @@ int command_models(int argc, char **argv)
     const struct command command = {
         .name = "models",
         .synopsis = "[--server ADDRESS]",
-        .about = "Lists the models of a server with their inputs and outputs.",
+        .about =
+            "Lists the models of a server with their inputs, outputs and spatial_shape.",
         .options = options,
         .options_count = sizeof options / sizeof *options};
     int code;

@@ -233,6 +233,23 @@ static void page_output(struct vx_page *page, const struct vx_signature *signatu
                     signature->outputs[output->coords].name);
 }
 
+/* Where voxels may lie: in the network's shape, if it has one. */
+static void page_coords(struct vx_page *page, const struct vx_signature *signature)
+{
+    const i32 *shape = signature->shape;
+    vx_page_add(page,
+                "  %-24s INT32 (N, 4): column 0 the sample, 0 to %d; columns 1 to 3 the "
+                "voxel, %d to %d,\n  %-24s with the axes in the same order as in "
+                "training; or (N, 3): all of sample 0\n",
+                signature->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
+    if (!shape[0]) return;
+    vx_page_add(page,
+                "  %-24s spatial_shape %dx%dx%d: columns 1 to 3 are 0 to %d, 0 to %d and "
+                "0 to %d; a request may send another\n",
+                "", shape[0], shape[1], shape[2], shape[0] - 1, shape[1] - 1,
+                shape[2] - 1);
+}
+
 static void page_model(struct vx_page *page, const struct vx_model *model)
 {
     const struct vx_network *network = model->network;
@@ -243,12 +260,8 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
         parameters += vx_layer_parameters(&network->layers[i]);
     vx_page_add(page, "%s%s%s\n", network->label, network->description[0] ? ": " : "",
                 network->description);
-    vx_page_add(
-        page,
-        "inputs\n  %-24s INT32 (N, 4): column 0 the sample, 0 to %d; columns 1 to "
-        "3 the voxel, %d to %d,\n  %-24s with the axes in the same order as in "
-        "training; or (N, 3): all of sample 0\n",
-        network->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
+    vx_page_add(page, "inputs\n");
+    page_coords(page, signature);
     vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
                 network->feats_channels);
     vx_page_add(page, "layers\n  %-24s %-*s %-14s %-*s %-11s %12s\n", "name", widths.op,

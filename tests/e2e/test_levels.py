@@ -349,6 +349,21 @@ def test_the_command_line_sends_a_spatial_shape(daemon, folder, tmp_path):
         np.testing.assert_allclose(got["out"], own.answer(coords, feats), rtol=1e-4, atol=1e-4)
 
 
+def test_check_and_models_show_the_spatial_shape(daemon, folder):
+    """Of the model that has one: a voxel outside of it is refused."""
+    line = ("spatial_shape 32x32x16: columns 1 to 3 are 0 to 31, 0 to 31 and 0 to 15; a request "
+            "may send another\n")
+    for name, has in (("encoder", True), ("minkunet", False)):
+        said = subprocess.run([VOXELD, "check", folder / name], capture_output=True, text=True,
+                              check=True).stdout
+        assert (line in said, "spatial_shape" in said) == (has, has), said
+    said = subprocess.run([os.environ["VOXEL"], "models", "--server", daemon.grpc],
+                          capture_output=True, text=True, check=True).stdout
+    encoder, minkunet = said.split("minkunet version")
+    assert encoder.endswith("\n  limit   spatial_shape    32x32x16\n"), said
+    assert "spatial_shape" not in minkunet, said
+
+
 def test_check_prints_the_sets(folder):
     said = subprocess.run([VOXELD, "check", folder / "encoder"], capture_output=True, text=True,
                           check=True).stdout
