@@ -213,7 +213,7 @@ static void page_model_state(const struct vx_instance *model, struct vx_text *te
 static void page_model_row(const struct vx_instance *model, struct vx_text *text)
 {
     char number[SHORT_BYTES];
-    const struct vx_instance_stats *stats = &model->stats;
+    const struct vx_instance_stats *stats = model->stats;
     vx_text_add(text, "<tr><td>");
     vx_text_html(text, model->name);
     vx_text_print(text, " <span class=\"soft\">%lld</span>", (long long)model->version);

@@ -134,7 +134,7 @@ static void put_model(const struct vx_metrics_sources *s, i32 instance,
                       struct vx_json_writer *json)
 {
     const struct vx_instance *model = vx_registry_row(s->registry, instance);
-    const struct vx_instance_stats *stats = &model->stats;
+    const struct vx_instance_stats *stats = model->stats;
     bool loads = model->state == VX_INSTANCE_LOADING;
     vx_json_open(json, NULL, '{');
     vx_json_i64(json, "row", instance);

@@ -93,7 +93,7 @@ static void statistics_set_memory(struct statistics_row *row,
 static void statistics_set_row(struct statistics_row *row, struct vx_instance *instance,
                                const struct vx_workers *workers)
 {
-    const struct vx_instance_stats *stats = &instance->stats;
+    const struct vx_instance_stats *stats = instance->stats;
     Inference__ModelStatistics *model = &row->model;
     inference__model_statistics__init(model);
     /* A decimal number: perf_analyzer reads it as one. */
@@ -129,6 +129,20 @@ static bool statistics_wanted(const struct vx_instance *row, const char *name,
     return (!*name || !strcmp(row->name, name)) && (!version || row->version == version);
 }
 
+/* Both instances of a version that is replaced have its counts: the one that serves tells
+ * them, or the newest. */
+static bool statistics_are_told(struct vx_registry *registry,
+                                const struct vx_instance *row)
+{
+    i32 cursor = vx_registry_seek(registry, row->name, row->version);
+    const struct vx_instance *best = row, *other;
+    while ((other = vx_registry_next(registry, &cursor)) && other->stats == row->stats)
+        if (other->state == VX_INSTANCE_READY ||
+            (other->state == VX_INSTANCE_UNLOADING && best->state != VX_INSTANCE_READY))
+            best = other;
+    return best == row;
+}
+
 vx_status vx_control_model_statistics(struct vx_control_question *question)
 {
     const Inference__ModelStatisticsRequest *request = (const void *)question->request;
@@ -146,6 +160,7 @@ vx_status vx_control_model_statistics(struct vx_control_question *question)
     while ((row = vx_registry_next(registry, &cursor))) {
         if (!statistics_wanted(row, request->name, version)) continue;
         if (!vx_control_sees(question, row->name)) continue;
+        if (!statistics_are_told(registry, row)) continue;
         struct statistics_row *said = vx_arena_take(question->scratch, sizeof *said);
         VX_ENSURE(said, RESOURCE_EXHAUSTED, "no room for the answer");
         statistics_set_row(said, row, question->view->workers);

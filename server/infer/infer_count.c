@@ -236,7 +236,7 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
     infer_log(infer, call, end, &steps);
     if (code != VX_CODE_OK) infer_note_failure(infer, call, end, code);
     if (call->job.instance < 0) return; /* there is no model to count it for */
-    struct vx_instance_stats *stats = &vx_infer_row(infer, call)->stats;
+    struct vx_instance_stats *stats = vx_infer_row(infer, call)->stats;
     if (code == VX_CODE_OK)
         infer_count_run(stats, call, end->done, &steps);
     else
@@ -302,7 +302,7 @@ void vx_infer_count_batch(struct vx_infer *infer, const struct vx_infer_batch *b
     struct vx_instance *row = vx_registry_row(infer->registry, plan->instance);
     const struct batch_ran ran = batch_ran_make(batch);
     if (!ran.items) return;
-    if (ran.well) count_execution(&row->stats, ran.items, done);
+    if (ran.well) count_execution(row->stats, ran.items, done);
     struct vx_metrics_batch sample = {
         .requests = ran.items,
         .voxels = ran.voxels,

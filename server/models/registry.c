@@ -15,6 +15,7 @@ struct vx_registry {
      * again keep their place until they are used for another version. */
     i32 order[VX_INSTANCES_MAX];
     struct vx_instance rows[VX_INSTANCES_MAX];
+    struct vx_instance_stats stats[VX_INSTANCES_MAX]; /* each is of one version's rows */
 };
 
 vx_status vx_registry_open(struct vx_registry **registry)
@@ -82,6 +83,25 @@ static void order_place(struct vx_registry *registry, i32 row)
     registry->order[at] = row;
 }
 
+/* The counts of the version, or others that no row has, made zeros.  At least the row for
+ * which they are has none. */
+static struct vx_instance_stats *stats_find(struct vx_registry *registry,
+                                            const char *name, i64 version)
+{
+    bool used[VX_INSTANCES_MAX] = {false};
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state == VX_INSTANCE_FREE) continue;
+        if (row->version == version && !strcmp(row->name, name)) return row->stats;
+        used[row->stats - registry->stats] = true;
+    }
+    i32 at = 0;
+    while (used[at]) at++;
+    VX_ASSERT(at < VX_INSTANCES_MAX);
+    registry->stats[at] = (struct vx_instance_stats){0};
+    return &registry->stats[at];
+}
+
 i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
                     u64 fingerprint)
 {
@@ -92,7 +112,8 @@ i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
         *row = (struct vx_instance){.state = VX_INSTANCE_LOADING,
                                     .awaited = true,
                                     .version = version,
-                                    .fingerprint = fingerprint};
+                                    .fingerprint = fingerprint,
+                                    .stats = stats_find(registry, name, version)};
         memcpy(row->name, name, strlen(name) + 1);
         order_place(registry, i);
         return i;

@@ -82,7 +82,9 @@ struct vx_instance {
     u32 workers_loaded;                /* bit per worker that has it */
     i64 weights_bytes[VX_WORKERS_MAX]; /* on each of them: kinds of devices differ */
     i64 load_started_ns, load_ns; /* when the last load began, and how long it took */
-    struct vx_instance_stats stats;
+    /* Of the version, not of the instance: a reload goes on counting where the instance that
+     * it replaces stopped, and both count together while that one's last requests end. */
+    struct vx_instance_stats *stats;
 };
 
 /* READY, and a worker that is up has it: a request could run now. */
@@ -112,7 +114,8 @@ vx_registry_listing(const struct vx_registry *registry);
 i32 vx_registry_end(const struct vx_registry *registry);
 /* The instance with this number, in any state. */
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance);
-/* Takes a FREE instance and makes it LOADING and awaited.  -1 when there is none. */
+/* Takes a FREE instance and makes it LOADING and awaited.  -1 when there is none.  Its
+ * counts are those of the version's other instance, or zeros if that has none. */
 i32 vx_registry_add(struct vx_registry *registry, const char *name, i64 version,
                     u64 fingerprint);
 /* The instance for an inference: `version` 0 = the highest that is READY. */

@@ -153,6 +153,23 @@ def test_weights_with_the_old_size_and_times_are_new(tmp_path, control, anew):
                                    ConvModel(seed=2).answer(coords, feats), atol=1e-3)
 
 
+def test_the_counts_of_a_version_outlast_a_reload(tmp_path):
+    """chmod changes no byte, and loads the version again: its series goes on, as Triton's does."""
+    ConvModel().write(tmp_path / "repository")
+
+    def counted():
+        (said,) = control.reflected.call("ModelStatistics")["model_stats"]
+        name = 'nv_inference_request_success{model="conv",version="1"}'
+        return int(said["inference_count"]), daemon.metrics()[name]
+    with serving(tmp_path / "repository", tmp_path) as (daemon, client, control):
+        for loads in (1, 2, 3):
+            client.infer("conv", *random_grid(3, 100))
+            assert counted() == (loads, loads)
+            (tmp_path / "repository" / "conv" / "network.json").chmod(0o600 + loads)
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_said("MODEL_UNLOADED", loads)
+
+
 @pytest.mark.parametrize("version", [1, 2])  # changed files, a new version
 @pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
 def test_a_swap_under_load_fails_no_request(tmp_path, version, devices):

@@ -27,7 +27,7 @@ static void sample_serving(struct vx_instance *model, u64 requests)
     signature->weights_bytes = 1835008;
     signature->outputs[0] =
         (struct vx_output){"normals", VX_DTYPE_F32, 3, 0, -1, "", 0, {0}};
-    model->stats = (struct vx_instance_stats){
+    *model->stats = (struct vx_instance_stats){
         .inference_count = requests,
         .execution_count = requests / 2,
         .voxels = requests * 31415,

@@ -57,23 +57,23 @@ static void setup(void)
     vx_arena_init(&scratch, scratch_block, ARENA_BYTES);
     add_row("normals", 1, VX_INSTANCE_READY);
     struct vx_instance *row = add_row("normals", 2, VX_INSTANCE_READY);
-    row->stats = (struct vx_instance_stats){.inference_count = 10,
-                                            .execution_count = 10,
-                                            .last_inference_ms = 1700000000123,
-                                            .success = {10, 1000},
-                                            .fail = {2, 20},
-                                            .queue = {10, 300},
-                                            .compute_input = {10, 40},
-                                            .compute_infer = {10, 600},
-                                            .compute_output = {10, 60},
-                                            .geometry_hit = {7, 70},
-                                            .geometry_miss = {3, 33}};
-    row->stats.batches[0] = (struct vx_batch_stats){{10, 40}, {10, 600}, {10, 60}};
+    *row->stats = (struct vx_instance_stats){.inference_count = 10,
+                                             .execution_count = 10,
+                                             .last_inference_ms = 1700000000123,
+                                             .success = {10, 1000},
+                                             .fail = {2, 20},
+                                             .queue = {10, 300},
+                                             .compute_input = {10, 40},
+                                             .compute_infer = {10, 600},
+                                             .compute_output = {10, 60},
+                                             .geometry_hit = {7, 70},
+                                             .geometry_miss = {3, 33}};
+    row->stats->batches[0] = (struct vx_batch_stats){{10, 40}, {10, 600}, {10, 60}};
     row = add_row("busy", 1, VX_INSTANCE_READY);
-    row->stats = (struct vx_instance_stats){.inference_count = 67, .execution_count = 3};
-    row->stats.batches[0].compute_infer = (struct vx_duration){1, 100};
-    row->stats.batches[1].compute_infer = (struct vx_duration){1, 150};
-    row->stats.batches[VX_BATCH_ITEMS_MAX - 1] =
+    *row->stats = (struct vx_instance_stats){.inference_count = 67, .execution_count = 3};
+    row->stats->batches[0].compute_infer = (struct vx_duration){1, 100};
+    row->stats->batches[1].compute_infer = (struct vx_duration){1, 150};
+    row->stats->batches[VX_BATCH_ITEMS_MAX - 1] =
         (struct vx_batch_stats){{1, 7}, {1, 900}, {1, 8}};
     add_row("loading", 3, VX_INSTANCE_LOADING);
     row = add_row("broken", 1, VX_INSTANCE_UNAVAILABLE);
@@ -391,6 +391,13 @@ START_TEST(model_statistics_of_all)
         ck_assert_str_eq(response->model_stats[i]->version, expected[i][1]);
     }
     ck_assert_uint_eq(statistics_of("normals", "")->n_model_stats, 2);
+    /* While it is replaced, a version is told once: by the instance that serves. */
+    struct vx_instance *other = add_row("normals", 2, VX_INSTANCE_UNLOADING);
+    other->workers_loaded = 0;
+    response = statistics_of("normals", "2");
+    ck_assert_uint_eq(response->n_model_stats, 1);
+    ck_assert_uint_eq(response->model_stats[0]->inference_count, 10);
+    ck_assert_uint_ge(response->model_stats[0]->n_memory_usage, 1);
     vx_registry_close(&registry);
     ck_assert_ptr_null(vx_registry_open(&registry).fault);
     view.registry = registry;

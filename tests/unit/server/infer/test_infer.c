@@ -243,7 +243,7 @@ START_TEST(voxels_in_flight_are_limited)
     const struct rig_answer *answer = rig_expect(call, VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_str_eq(answer->why.text, "60 voxels are in flight and 41 more would exceed "
                                        "the server's voxels_max of 100; try again later");
-    ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats.rejected, 1);
+    ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats->rejected, 1);
 }
 END_TEST
 
@@ -330,7 +330,7 @@ START_TEST(who_comes_while_workers_end_is_refused)
         strstr(rig_expect(call, VX_CODE_UNAVAILABLE)->why.text, "is shutting down"));
     ck_assert_uint_eq(infer->metrics->codes[VX_CODE_UNAVAILABLE], 1);
     /* No model was looked up: none counts the error. */
-    ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats.fail.count, 0);
+    ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats->fail.count, 0);
 }
 END_TEST
 
@@ -343,7 +343,7 @@ START_TEST(what_was_wrong_with_its_regions_is_said)
     vx_infer_on_call(infer, call);
     ck_assert_str_eq(rig_expect(call, VX_CODE_NOT_FOUND)->why.text,
                      "no region of that name");
-    ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats.fail.count, 1);
+    ck_assert_uint_eq(vx_registry_row(infer->registry, 0)->stats->fail.count, 1);
 }
 END_TEST
 
@@ -423,7 +423,7 @@ END_TEST
 
 START_TEST(who_leaves_while_it_runs_is_answered_at_its_end)
 {
-    struct vx_instance_stats *stats = &vx_registry_row(infer->registry, 0)->stats;
+    struct vx_instance_stats *stats = vx_registry_row(infer->registry, 0)->stats;
     struct vx_call *call = rig_call(0, 10);
     struct rig_run *run = rig_start(call);
     vx_infer_on_gone(infer, call);

@@ -62,7 +62,7 @@ static void keep_busy(void)
 /* It is told, and counted, what it would have been if the queue had been full when it came. */
 START_TEST(who_makes_room_is_refused_as_by_a_full_queue)
 {
-    struct vx_instance_stats *stats = &vx_registry_row(infer->registry, 0)->stats;
+    struct vx_instance_stats *stats = vx_registry_row(infer->registry, 0)->stats;
     room_open(FULL);
     room_fill();
     struct vx_call *few = call_from(4, NEWCOMER), *more = call_from(5, HEAVY);

@@ -19,7 +19,7 @@ static struct vx_infer *const infer = &rig.infer;
 
 static struct vx_instance_stats *stats(void)
 {
-    return &vx_registry_row(infer->registry, 0)->stats;
+    return vx_registry_row(infer->registry, 0)->stats;
 }
 
 /* Only this worker serves the model. */

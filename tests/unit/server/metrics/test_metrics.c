@@ -368,7 +368,7 @@ START_TEST(the_largest_text_fits_a_reply)
         name[sizeof name - 1] = '\0';
         ck_assert_int_ge(vx_registry_add(sample.registry, name, INT64_MAX - i, 0), 0);
         struct vx_instance *model = vx_registry_row(sample.registry, i);
-        memset(&model->stats, 0x7f, sizeof model->stats);
+        memset(model->stats, 0x7f, sizeof *model->stats);
         model->load_ns = INT64_MAX;
     }
     static struct vx_worker_view workers[VX_WORKERS_MAX];

@@ -126,6 +126,32 @@ START_TEST(rows_are_walked_by_name_then_version)
 }
 END_TEST
 
+static struct vx_instance_stats *stats_of(i32 row)
+{
+    return vx_registry_row(registry, row)->stats;
+}
+
+/* A reload counts with the instance that it replaces, whichever of them ends first; another
+ * version, and one that comes when all of its instances have ended, begin with zeros. */
+START_TEST(counts_are_of_a_version)
+{
+    i32 old = add("m", 1, VX_INSTANCE_READY);
+    stats_of(old)->success.count = 7;
+    i32 new = add("m", 1, VX_INSTANCE_LOADING);
+    i32 other = add("m", 2, VX_INSTANCE_READY);
+    ck_assert_ptr_eq(stats_of(new), stats_of(old));
+    ck_assert_uint_eq(stats_of(other)->success.count, 0);
+    vx_registry_row(registry, old)->state = VX_INSTANCE_FREE;
+    i32 third = add("n", 1, VX_INSTANCE_READY); /* in the row of the old one */
+    ck_assert_int_eq(third, old);
+    ck_assert_uint_eq(stats_of(third)->success.count, 0);
+    ck_assert_uint_eq(stats_of(new)->success.count, 7);
+    vx_registry_row(registry, new)->state = VX_INSTANCE_FREE;
+    ck_assert_uint_eq(stats_of(add("m", 1, VX_INSTANCE_LOADING))->success.count, 0);
+    ck_assert_uint_eq(stats_of(other)->success.count + stats_of(third)->success.count, 0);
+}
+END_TEST
+
 /* Instances come, go, and are used again for other versions: a walk has every
  * instance, in order, and seek finds where a version begins. */
 START_TEST(the_order_lasts)
@@ -208,6 +234,7 @@ int main(void)
     tcase_add_test(tcase, what_is_not_there_or_not_ready_says_so);
     tcase_add_test(tcase, an_unknown_name_tells_what_there_is);
     tcase_add_test(tcase, rows_are_walked_by_name_then_version);
+    tcase_add_test(tcase, counts_are_of_a_version);
     tcase_add_loop_test(tcase, the_order_lasts, 0, 10);
     tcase_add_test(tcase, seek_finds_the_place_of_what_is_not_there);
     tcase_add_test(tcase, readiness_forgives_a_failed_version_beside_a_serving_one);
