@@ -10,7 +10,9 @@
 #include "server/repository/repository.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,6 +61,26 @@ static bool check_find_versions(const char *path, struct check_versions *version
     }
     closedir(directory);
     return fits;
+}
+
+/* The model's name: the directory's, as the path has it, since a repository may have a link
+ * to it; of "." and its like the real one's. */
+static vx_status check_name(const char *path, struct vx_why *why)
+{
+    char real[PATH_MAX];
+    for (i32 pass = 0; pass < 2; pass++) {
+        size_t end = strlen(path);
+        while (end && path[end - 1] == '/') end--;
+        size_t begin = end;
+        while (begin && path[begin - 1] != '/') begin--;
+        const char *name = path + begin;
+        const size_t bytes = end - begin;
+        if (bytes && strncmp(name, "..", bytes) != 0) /* neither ".." nor "." */
+            return vx_repository_check_name(name, bytes, why);
+        path = realpath(path, real);
+        if (!path) break; /* reading it tells what is wrong */
+    }
+    return VX_OK;
 }
 
 /* A text with names of a model's files, for a terminal: control characters other than line
@@ -141,6 +163,13 @@ int vx_tool_check(int count, char **arguments)
     }
     vx_log_init(&(struct vx_log_options){.level = VX_LOG_WARN, .fd = STDERR_FILENO},
                 "check");
+    struct vx_why why;
+    vx_status status = check_name(arguments[0], &why);
+    if (status.fault) {
+        vx_print_error("voxeld check %s: %s: %s\n", arguments[0],
+                       vx_code_name(vx_status_code(status)), plain(why.text));
+        return 1;
+    }
     if (count == 1) return check_all(arguments[0]);
     i32 version = (i32)vx_repository_version(arguments[1]);
     if (version) return check_version(arguments[0], version, "");

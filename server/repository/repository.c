@@ -290,12 +290,26 @@ static struct vx_why *scan_misnamed(struct vx_repository_listing *listing,
     return &odd->why;
 }
 
+vx_status vx_repository_check_name(const char *name, size_t bytes, struct vx_why *why)
+{
+    VX_ENSURE_WHY(
+        bytes < VX_NAME_BYTES, why, INVALID_ARGUMENT, "a model's name is too long",
+        "'%.60s...' is too long for a model's name: expected at most %d bytes, got %zu",
+        name, VX_NAME_BYTES - 1, bytes);
+    VX_ENSURE_WHY(vx_utf8_is(name, bytes), why, INVALID_ARGUMENT,
+                  "a model's name is not in UTF-8",
+                  "the model directory '%.*s' is ignored: expected a name in UTF-8, got "
+                  "other bytes, shown as '?'",
+                  bytes < 60 ? (int)bytes : 60, name);
+    return VX_OK;
+}
+
 static void scan_model(struct vx_repository_listing *listing, const char *root,
                        const char *name)
 {
     char path[PATH_MAX];
     struct stat file;
-    const size_t bytes = strlen(name);
+    struct vx_why why;
     if (snprintf(path, sizeof path, "%s/%s", root, name) >=
         (int)sizeof path - VX_NAME_BYTES) {
         vx_why_set(&vx_repository_add_odd(listing, "")->why,
@@ -308,17 +322,8 @@ static void scan_model(struct vx_repository_listing *listing, const char *root,
     if (!error && !S_ISDIR(file.st_mode)) return; /* a README beside them */
     /* It has gone since it was listed. */
     if (error && lstat(path, &file) && errno == ENOENT) return;
-    if (bytes >= VX_NAME_BYTES)
-        vx_why_set(
-            scan_misnamed(listing, path, name),
-            "'%.60s...' is too long for a model's name: expected at most %d bytes, "
-            "got %zu",
-            name, VX_NAME_BYTES - 1, bytes);
-    else if (!vx_utf8_is(name, bytes))
-        vx_why_set(scan_misnamed(listing, path, name),
-                   "the model directory '%.60s' is ignored: expected a name in UTF-8, "
-                   "got other bytes, shown as '?'",
-                   name);
+    if (vx_repository_check_name(name, strlen(name), &why).fault)
+        *scan_misnamed(listing, path, name) = why;
     else if (error)
         scan_unreadable(listing, path, name, error);
     else

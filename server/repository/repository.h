@@ -131,6 +131,9 @@ const char *vx_repository_note(const struct vx_repository_listing *listing,
 /* The version that a directory's name stands for: a positive decimal number of 31 bits
  * without leading zeros; 0 = any other name. */
 i64 vx_repository_version(const char *name);
+/* Checks that a model can have this name of so many bytes: INVALID_ARGUMENT. */
+VX_MUST_USE vx_status vx_repository_check_name(const char *name, size_t bytes,
+                                               struct vx_why *why);
 /* Whether something in a model's directory is there and is no directory: no version. */
 bool vx_repository_is_file(int directory, const char *name);
 

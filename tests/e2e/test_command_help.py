@@ -18,9 +18,9 @@ COLUMNS = ("column 0 is the sample, 0 to 511", "each -131072 to 131071",
            "spconv's [b, z, y, x] unchanged")
 
 
-def run(*words):
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True,
-                          timeout=PATIENCE)
+def run(*words, cwd=None):
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=cwd,
+                          errors="replace", timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("ask", ["--help", "-h"])
@@ -155,6 +155,22 @@ def test_a_place_that_is_not_there_names_its_setting(tmp_path):
 def test_a_setting_that_does_nothing_ends_the_start(tmp_path, flags, sentence):
     done = run(VOXELD, "serve", "--repository", str(tmp_path), *flags)
     assert done.returncode == 2 and sentence in done.stderr, done
+
+
+def test_a_check_refuses_names_that_the_server_refuses(tmp_path):
+    """By the last part of the path, of "." by the folder's own name."""
+    for name, sentence in (("n" * 127, ""), ("n" * 128, "is too long for a model's name: expected "
+                                             "at most 127 bytes, got 128\n"),
+                           ("bad\udcff", "expected a name in UTF-8, got other bytes")):
+        ConvModel().write(tmp_path, name)
+        folder = tmp_path / name
+        link = tmp_path / f"link-{len(name)}"
+        link.symlink_to(folder)
+        for words in ((str(folder),), (f"{folder}//",), (str(folder), "1"), (".",), ("1/..",)):
+            done = run(VOXELD, "check", *words, cwd=folder)
+            assert done.returncode == (1 if sentence else 0), (words, done)
+            assert sentence in done.stderr and bool(done.stderr) == bool(sentence), done
+        assert run(VOXELD, "check", link).returncode == 0  # a model by the link's name
 
 
 def test_a_compile_in_a_log_says_how_far_it_is(tmp_path):
