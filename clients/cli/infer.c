@@ -59,8 +59,14 @@ static const char examples[] =
     "Output: OUT.npz has the coords and the output. OUT.npy has the output, and\n"
     "OUT.coords.npy beside it has the coords. An output on other voxels than the\n"
     "file's is written and drawn with its own. The voxel_size of OUT is always that of\n"
-    "the voxels in OUT, whatever their stride: their lower corners are coords times\n"
+    "coords, whatever their stride: the lower corners of voxels are coords times\n"
     "voxel_size. It is three numbers for voxels that are no cubes.\n\n"
+    "Several outputs: without --output OUT.npz has all of them, under their names. Then\n"
+    "coords are those of FILE. An output NAME on other voxels has theirs in an output "
+    "of\n"
+    "the model, as NAME_coords, and stride.NAME is how many voxels of FILE one is. "
+    "OUT.npy\n"
+    "and OUT.ply get the first, or the one that --output names.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
     "  voxel infer --model segment room.npz -o labels.npz --output logits\n"
@@ -138,6 +144,37 @@ static void say_wrote(const struct infer_options *options, const char *path,
         printf("wrote %s: output %s (--output NAME takes another)\n", path, output->name);
 }
 
+/* Writes the output and, if the format has none beside it, the file of its coords. */
+static int write_one(const struct infer_options *options, const struct cloud *own,
+                     const struct voxel_answer *answer, const struct voxel_tensor *output)
+{
+    struct voxel_error error;
+    struct save_beside beside;
+    cli_progress("writing");
+    if (save_output(options->out, own, output, &beside, &error))
+        return cli_say_input("infer", &error);
+    cli_progress(NULL);
+    say_wrote(options, options->out, answer, output);
+    if (!options->quiet && *beside.path)
+        printf("wrote %s: the coords of each row (the sample, then three axes)\n",
+               beside.path);
+    return CLI_DONE;
+}
+
+static int write_all(const struct infer_options *options, const struct cloud *cloud,
+                     const struct voxel_answer *answer)
+{
+    struct voxel_error error;
+    cli_progress("writing");
+    if (save_all(options->out, cloud, answer, &error))
+        return cli_say_input("infer", &error);
+    cli_progress(NULL);
+    if (!options->quiet)
+        printf("wrote %s: all %" PRId32 " outputs (--output NAME takes one)\n",
+               options->out, answer->outputs_count);
+    return CLI_DONE;
+}
+
 /* Writes the file and the picture. */
 static int deliver(const struct infer_options *options, const struct cloud *cloud,
                    const struct voxel_answer *answer)
@@ -157,17 +194,12 @@ static int deliver(const struct infer_options *options, const struct cloud *clou
     }
     if (sparse_cloud(cloud, answer, output, &own, &error))
         return cli_say_input("infer", &error);
-    if (options->out) {
-        cli_progress("writing");
-        struct save_beside beside;
-        if (save_output(options->out, &own, output, &beside, &error))
-            return cli_say_input("infer", &error);
-        cli_progress(NULL);
-        say_wrote(options, options->out, answer, output);
-        if (!options->quiet && *beside.path)
-            printf("wrote %s: the coords of each row (the sample, then three axes)\n",
-                   beside.path);
-    }
+    int code = CLI_DONE;
+    if (options->out && !options->output && save_takes_all(options->out, answer))
+        code = write_all(options, cloud, answer);
+    else if (options->out)
+        code = write_one(options, &own, answer, output);
+    if (code) return code;
     if (options->picture) {
         cli_progress("drawing");
         const struct render_scene scene = {

@@ -20,7 +20,7 @@
 
 #include <stdio.h>
 
-#define NPZ_ARRAYS_MAX     8
+#define NPZ_ARRAYS_MAX     160 /* two for each output of an answer, and a few */
 #define NPZ_NAME_BYTES_MAX 1024
 
 void npy_write(FILE *file, const struct voxel_tensor *tensor);

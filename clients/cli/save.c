@@ -147,46 +147,79 @@ static enum voxel_code save_ply(const char *path, const struct cloud *cloud,
     return out_close(&out, error);
 }
 
+/* One number, or three for voxels that are no cubes. */
+static struct voxel_tensor size_of(const struct cloud *cloud)
+{
+    const bool cubes = cloud_has_cubes(cloud);
+    return (struct voxel_tensor){.name = "voxel_size",
+                                 .type = VOXEL_FP64,
+                                 .rank = cubes ? 0 : 1,
+                                 .shape = {cubes ? 0 : 3},
+                                 .data = cloud->size,
+                                 .bytes = (cubes ? 1 : 3) * sizeof *cloud->size};
+}
+
+static bool has_size(const struct cloud *cloud)
+{
+    return !cloud->whole || !cloud_has_cubes(cloud) || cloud->size[0] != 1.0;
+}
+
+static struct voxel_tensor stride_of(const char *name, const double steps[3])
+{
+    return (struct voxel_tensor){.name = name,
+                                 .type = VOXEL_FP64,
+                                 .rank = 1,
+                                 .shape = {3},
+                                 .data = steps,
+                                 .bytes = 3 * sizeof *steps};
+}
+
+/* The arrays of a .npz in their order. */
+struct npz_arrays {
+    const struct voxel_tensor *list[NPZ_ARRAYS_MAX];
+    int count;
+};
+
+static void npz_add(struct npz_arrays *arrays, const struct voxel_tensor *tensor)
+{
+    arrays->list[arrays->count++] = tensor;
+}
+
+static enum voxel_code npz_save(const char *path, const struct npz_arrays *arrays,
+                                struct voxel_error *error)
+{
+    for (int i = 0; i < arrays->count; i++)
+        for (int j = 0; j < i; j++)
+            if (strcmp(arrays->list[i]->name, arrays->list[j]->name) == 0)
+                return voxel_error_set(
+                    error, VOXEL_INVALID_ARGUMENT,
+                    "%s: the output has the name '%s', which a .npz uses itself: write "
+                    "a .npy",
+                    path, arrays->list[i]->name);
+    struct out out;
+    enum voxel_code code = out_open(&out, path, error);
+    if (code) return code;
+    if (npz_write(out.file, arrays->list, arrays->count)) return out_close(&out, error);
+    out_drop(&out);
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "%s: 4 GiB do not fit in a .npz: write an output as .npy",
+                           path);
+}
+
 static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
                                 const struct voxel_tensor *output,
                                 struct voxel_error *error)
 {
-    const struct voxel_tensor coords = coords_of(cloud);
-    const bool cubes = cloud_has_cubes(cloud);
-    const struct voxel_tensor size = {.name = "voxel_size",
-                                      .type = VOXEL_FP64,
-                                      .rank = cubes ? 0 : 1,
-                                      .shape = {cubes ? 0 : 3},
-                                      .data = cloud->size,
-                                      .bytes = (cubes ? 1 : 3) * sizeof *cloud->size};
     double steps[3];
-    const struct voxel_tensor stride = {.name = "stride",
-                                        .type = VOXEL_FP64,
-                                        .rank = 1,
-                                        .shape = {3},
-                                        .data = steps,
-                                        .bytes = sizeof steps};
-    const struct voxel_tensor *arrays[] = {&coords, output, NULL, NULL};
-    int count = 2;
-    if (!cloud->whole || !cubes || cloud->size[0] != 1.0) arrays[count++] = &size;
+    const struct voxel_tensor coords = coords_of(cloud), size = size_of(cloud),
+                              stride = stride_of("stride", steps);
+    struct npz_arrays arrays = {.count = 0};
+    npz_add(&arrays, &coords);
+    npz_add(&arrays, output);
+    if (has_size(cloud)) npz_add(&arrays, &size);
     if (cloud->stride && voxel_stride_read(cloud->stride, steps))
-        arrays[count++] = &stride;
-    for (int i = 0; i < count; i++)
-        if (i != 1 && strcmp(output->name, arrays[i]->name) == 0)
-            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                                   "%s: the output has the name '%s', which a .npz uses "
-                                   "itself: write a .npy",
-                                   path, output->name);
-    struct out out;
-    enum voxel_code code = out_open(&out, path, error);
-    if (code) return code;
-    if (!npz_write(out.file, arrays, count)) {
-        out_drop(&out);
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "%s: an array of 4 GiB does not fit in a .npz: write a .npy", path);
-    }
-    return out_close(&out, error);
+        npz_add(&arrays, &stride);
+    return npz_save(path, &arrays, error);
 }
 
 /* Opens both files before it writes one, and completes the coords first: an output file
@@ -222,24 +255,71 @@ static enum voxel_code save_npy(const char *path, const struct cloud *cloud,
 static enum voxel_code save_dense(const char *path, const struct voxel_tensor *output,
                                   struct voxel_error *error)
 {
-    const struct voxel_tensor *arrays[] = {output};
-    bool npz = strcmp(ending_of(path), ".npz") == 0, written = true;
     struct out out;
-    if (!npz && strcmp(ending_of(path), ".npy") != 0)
+    if (strcmp(ending_of(path), ".npz") == 0)
+        return npz_save(path, &(struct npz_arrays){{output}, 1}, error);
+    if (strcmp(ending_of(path), ".npy") != 0)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "%s: output '%s' is a dense tensor: write a .npy or .npz",
                                path, output->name);
     enum voxel_code code = out_open(&out, path, error);
     if (code) return code;
-    if (npz)
-        written = npz_write(out.file, arrays, 1);
-    else
-        npy_write(out.file, output);
-    if (written) return out_close(&out, error);
-    out_drop(&out);
-    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                           "%s: an array of 4 GiB does not fit in a .npz: write a .npy",
-                           path);
+    npy_write(out.file, output);
+    return out_close(&out, error);
+}
+
+static enum voxel_code refuse_rows(const char *path, const struct cloud *cloud,
+                                   const struct voxel_tensor *output,
+                                   struct voxel_error *error)
+{
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "%s: output '%s' has no row of numbers for each of the %lld voxels", path,
+        output->name, (long long)cloud->count);
+}
+
+/* Whether the output has a row of numbers for each voxel that is its own. */
+static bool has_rows(const struct voxel_tensor *output, const struct cloud *cloud)
+{
+    return output->type != VOXEL_BYTES && output->rank >= 1 &&
+           output->shape[0] == cloud->count;
+}
+
+static bool is_coords(const struct voxel_tensor *output)
+{
+    return output->stride && !output->coords;
+}
+
+bool save_takes_all(const char *path, const struct voxel_answer *answer)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < answer->outputs_count; i++)
+        count += !is_coords(&answer->outputs[i]);
+    return count > 1 && strcmp(ending_of(path), ".npz") == 0;
+}
+
+enum voxel_code save_all(const char *path, const struct cloud *cloud,
+                         const struct voxel_answer *answer, struct voxel_error *error)
+{
+    struct voxel_tensor strides[VOXEL_OUTPUTS_MAX];
+    char names[VOXEL_OUTPUTS_MAX][NPZ_NAME_BYTES_MAX];
+    double steps[VOXEL_OUTPUTS_MAX][3];
+    const struct voxel_tensor coords = coords_of(cloud), size = size_of(cloud);
+    struct npz_arrays arrays = {.count = 0};
+    npz_add(&arrays, &coords);
+    if (has_size(cloud)) npz_add(&arrays, &size);
+    for (int32_t i = 0; i < answer->outputs_count; i++) {
+        const struct voxel_tensor *output = &answer->outputs[i];
+        const bool apart = output->stride || output->rank > 2;
+        if (output->type == VOXEL_BYTES || (!apart && !has_rows(output, cloud)))
+            return refuse_rows(path, cloud, output, error);
+        npz_add(&arrays, output);
+        if (!output->coords || !voxel_stride_read(output->stride, steps[i])) continue;
+        snprintf(names[i], sizeof names[i], "stride.%s", output->name);
+        strides[i] = stride_of(names[i], steps[i]);
+        npz_add(&arrays, &strides[i]);
+    }
+    return npz_save(path, &arrays, error);
 }
 
 enum voxel_code save_output(const char *path, const struct cloud *cloud,
@@ -250,12 +330,7 @@ enum voxel_code save_output(const char *path, const struct cloud *cloud,
     beside->path[0] = '\0';
     if (output->type != VOXEL_BYTES && output->rank > 2)
         return save_dense(path, output, error);
-    if (output->type == VOXEL_BYTES || output->rank < 1 ||
-        output->shape[0] != cloud->count)
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "%s: output '%s' has no row of numbers for each of the %lld voxels", path,
-            output->name, (long long)cloud->count);
+    if (!has_rows(output, cloud)) return refuse_rows(path, cloud, output, error);
     if (strcmp(ending, ".ply") == 0) return save_ply(path, cloud, output, error);
     if (strcmp(ending, ".npz") == 0) return save_npz(path, cloud, output, error);
     enum voxel_code code = save_check_path(path, "", error);

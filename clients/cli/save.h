@@ -6,7 +6,9 @@
  *          the scan has integers.  The sample, if one is not 0.  The channels as float:
  *          nx ny nz for three channels of an output named normals, else NAME_0 ...
  *   .npz   coords INT32 [N,4], the output under its name, and voxel_size if points were
- *          put on a grid or the scan has one.
+ *          put on a grid or the scan has one.  Of all outputs of an answer coords and
+ *          voxel_size are the scan's; an output on other voxels has theirs in another
+ *          output, and stride.NAME beside it.
  *   .npy   the output alone; NAME.coords.npy beside NAME.npy has coords.
  *
  * NumPy's files keep the output's type; BF16 becomes float.
@@ -38,6 +40,12 @@ struct save_beside {
 enum voxel_code save_output(const char *path, const struct cloud *cloud,
                             const struct voxel_tensor *output, struct save_beside *beside,
                             struct voxel_error *error);
+
+/* Whether a .npz is to have all outputs of the answer: it has several, without those that
+ * are coordinates of others.  save_all writes them. */
+bool save_takes_all(const char *path, const struct voxel_answer *answer);
+enum voxel_code save_all(const char *path, const struct cloud *cloud,
+                         const struct voxel_answer *answer, struct voxel_error *error);
 
 /* The position of a voxel in a .ply: its centre, or its integer coordinates. */
 void save_position(const struct cloud *cloud, int64_t row, double xyz[3]);

@@ -285,7 +285,8 @@ def test_bench_does_not_count_the_warm_up_nor_other_versions(odd, tmp_path, word
     assert said["answered"] == 10 and said["server_count"] == 10, done.stdout
 
 
-def test_it_is_said_which_of_two_outputs_was_written(grid, tmp_path):
+def test_it_is_said_which_of_two_outputs_were_written(grid, tmp_path):
+    """A .npz gets both, a picture and the other files the first; or the one that is named."""
     model = ConvModel()
     model.network["outputs"].append({"name": "hidden", "layer": "act"})
     model.write(tmp_path / "repository")
@@ -293,9 +294,19 @@ def test_it_is_said_which_of_two_outputs_was_written(grid, tmp_path):
     words = ("a.npz", "-o", "out.npz", "--render", "out.png", "--size", "100x80", "--sample", "0")
     with Daemon(tmp_path / "repository", tmp_path) as two:
         done = voxel(two, tmp_path, *words)
-        for path in ("out.npz", "out.png"):
-            assert f"wrote {path}: output out (--output NAME takes another)\n" in done.stdout
-        assert "wrote out.npz\n" in voxel(two, tmp_path, *words, "--output", "hidden").stdout
+        assert "wrote out.npz: all 2 outputs (--output NAME takes one)\n" in done.stdout
+        assert "wrote out.png: output out (--output NAME takes another)\n" in done.stdout
+        with np.load(tmp_path / "out.npz") as saved:
+            assert saved.files == ["coords", "out", "hidden"]
+            both = {name: saved[name] for name in saved.files}
+        for name in ("out", "hidden"):
+            said = voxel(two, tmp_path, *words, "--output", name).stdout
+            assert "wrote out.npz\n" in said
+            with np.load(tmp_path / "out.npz") as saved:
+                assert saved.files == ["coords", name]
+                np.testing.assert_array_equal(saved[name], both[name])
+        done = voxel(two, tmp_path, "a.npz", "-o", "out.npy")
+        assert "wrote out.npy: output out (--output NAME takes another)\n" in done.stdout
         done = voxel(two, tmp_path, *words, "--output", "depth")
         assert done.returncode == 1 and "it has 'out', 'hidden'" in done.stderr
 

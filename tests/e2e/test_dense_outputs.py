@@ -236,6 +236,12 @@ def test_the_command_line(daemon, client, tmp_path):
     with np.load(tmp_path / "out.npz") as saved:
         assert saved.files == ["view"]
         np.testing.assert_array_equal(saved["view"], expected["view"])
+    assert voxel("-o", tmp_path / "all.npz").returncode == 0
+    with np.load(tmp_path / "all.npz") as saved:
+        assert set(saved.files) == {"coords", "stride.head", "stride.class", *SHAPES}
+        np.testing.assert_array_equal(saved["coords"], coords)
+        for name in SHAPES:
+            np.testing.assert_array_equal(saved[name], expected[name])
     assert voxel("--output", "head", "-o", tmp_path / "head.npz").returncode == 0
     with np.load(tmp_path / "head.npz") as saved:
         np.testing.assert_array_equal(saved["head"], expected["head"])

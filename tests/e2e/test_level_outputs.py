@@ -411,6 +411,26 @@ def test_the_command_line_writes_and_draws_them(daemon, client, output, tmp_path
     assert (tmp_path / "out.png").stat().st_size > 1000
 
 
+def test_the_command_line_writes_all_outputs_into_one_npz(daemon, client, tmp_path):
+    """coords and voxel_size are the file's; what lies elsewhere has its coordinates, by name."""
+    coords, feats = cloud(9, 300)
+    np.savez(tmp_path / "in.npz", coords=coords, feats=feats, voxel_size=0.5)
+    answer = client.infer("ends", coords, feats)
+    said = run_cli(daemon, "--model", "ends", str(tmp_path / "in.npz"), "-o",
+                   str(tmp_path / "out.npz"))
+    assert f"out.npz: all {len(answer)} outputs (--output NAME takes one)\n" in said
+    strides = OUTPUTS["ends"][1]
+    with np.load(tmp_path / "out.npz") as got:
+        assert set(got.files) == {"coords", "voxel_size", *answer,
+                                  *(f"stride.{name}" for name in strides)}
+        np.testing.assert_array_equal(got["coords"], coords)
+        assert got["voxel_size"] == 0.5
+        for name in answer:
+            np.testing.assert_array_equal(got[name], answer[name])
+        for name, (_, beside, stride) in strides.items():
+            assert tuple(got[f"stride.{name}"]) == stride and len(got[name]) == len(got[beside])
+
+
 def test_the_command_line_with_shared_memory(daemon, tmp_path):
     coords, feats = cloud(9, 300)
     np.savez(tmp_path / "in.npz", coords=coords, feats=feats)

@@ -310,6 +310,51 @@ START_TEST(samples_are_kept_apart)
 }
 END_TEST
 
+/* What has no row for each voxel, no numbers, or a name that the file uses itself. */
+static const struct {
+    struct voxel_tensor second;
+    const char *sentence;
+} alls[] = {
+    {{.name = "b", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16}, NULL},
+    {{.name = "b", .type = VOXEL_INT32, .rank = 2, .shape = {1, 4}, .bytes = 16},
+     "output 'b' has no row of numbers for each of the 2 voxels"},
+    {{.name = "b", .type = VOXEL_BYTES, .rank = 2, .shape = {2, 1}, .bytes = 16},
+     "output 'b' has no row of numbers for each of the 2 voxels"},
+    {{.name = "b", .type = VOXEL_INT32, .rank = 3, .shape = {1, 2, 2}, .bytes = 16},
+     NULL},
+    {{.name = "coords", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16},
+     "the output has the name 'coords', which a .npz uses itself"},
+};
+
+START_TEST(all_outputs_are_written_or_the_sentence_names_the_wrong_one)
+{
+    int32_t coords[2][4] = {{0, 1, 2, 3}, {0, 4, 5, 6}};
+    float cell[2] = {7, 8};
+    char path[] = "/tmp/test_client_XXXXXX.npz";
+    struct voxel_tensor outputs[] = {voxel_tensor_make("a", VOXEL_FP32, 2, 1, cell),
+                                     alls[_i].second};
+    outputs[1].data = coords;
+    const struct voxel_answer answer = {.outputs = outputs, .outputs_count = 2};
+    struct cloud cloud = {
+        .count = 2, .coords = &coords[0][0], .size = {1, 1, 1}, .whole = true};
+    struct voxel_error error = {.text = ""};
+    close(mkstemps(path, 4));
+    ck_assert(save_takes_all(path, &answer));
+    ck_assert(!save_takes_all("a.npy", &answer) && !save_takes_all("a.ply", &answer));
+    enum voxel_code code = save_all(path, &cloud, &answer, &error);
+    if (alls[_i].sentence) {
+        ck_assert_int_eq(code, VOXEL_INVALID_ARGUMENT);
+        ck_assert_msg(strstr(error.text, alls[_i].sentence), "%s", error.text);
+    } else {
+        ck_assert_msg(code == VOXEL_OK, "%s", error.text);
+    }
+    outputs[1].stride = "2x2x2"; /* coordinates of others are no second output */
+    outputs[1].coords = NULL;
+    ck_assert(!save_takes_all(path, &answer));
+    unlink(path);
+}
+END_TEST
+
 START_TEST(an_input_is_not_written_over)
 {
     char folder[] = "/tmp/test_client_XXXXXX", scan[64], link[64], stem[64], other[64];
@@ -414,6 +459,9 @@ int main(void)
                         sizeof strides / sizeof *strides);
     tcase_add_test(tcase, sizes_that_a_stride_makes_equal_are_three_numbers);
     tcase_add_loop_test(tcase, samples_are_kept_apart, 0, 3);
+    tcase_add_loop_test(tcase,
+                        all_outputs_are_written_or_the_sentence_names_the_wrong_one, 0,
+                        sizeof alls / sizeof *alls);
     tcase_add_test(tcase, an_input_is_not_written_over);
     tcase_add_test(tcase, what_cannot_be_saved_leaves_what_was_there);
     suite_add_tcase(suite, tcase);
