@@ -11,6 +11,7 @@
 #include "clients/cli/sparse.h"
 #include "clients/cli/summary.h"
 #include "clients/cli/token.h"
+#include "clients/cli/traceparent.h"
 #include "clients/cli/view.h"
 
 #include <inttypes.h>
@@ -127,6 +128,12 @@ static int check_options(const struct command *command, struct infer_options *op
         return options_bad(command, "coords-ref",
                            "what --name-geometry printed, NAME:DIGEST, or NAME",
                            options->coords_ref);
+    if (options->traceparent && !traceparent_is(options->traceparent))
+        return options_bad(command, "traceparent",
+                           "00-TRACE-SPAN-FLAGS of 32, 16 and 2 digits, hexadecimal in "
+                           "lower case, the ids not 0, as "
+                           "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                           options->traceparent);
     if (check_idle(command, options)) return CLI_USAGE;
     if (check_paths(options, &error)) return cli_say_input("infer", &error);
     return view_read(command, &options->view, &options->render);

@@ -279,9 +279,9 @@ def test_our_own_clients_send_the_header(served, tmp_path):
     subprocess.run([*call, text, "--id", "by hand"], check=True, timeout=PATIENCE)
     span, = wait_servers(served, served.collector, by_id("by hand"))
     assert span.trace_id.hex() == TRACE_ID and span.parent_span_id.hex() == PARENT_ID
-    for wrong in ("a b", "\u00e4", "x" * 64):
+    for wrong in ("junk", "a b", "\u00e4", "x" * 64, text.upper(), text + "0", ""):
         done = subprocess.run([*call, wrong], capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode != 0 and "traceparent: expected" in done.stderr
+        assert done.returncode == 2 and "traceparent: expected 00-TRACE-SPAN-FLAGS" in done.stderr
 
 
 # ------- which requests -------
