@@ -84,12 +84,12 @@ static const char *place_text(const struct diff_row *row, char text[PLACE_BYTES]
 
 static int name_width(const struct diff_table *table)
 {
-    size_t width = NAME_LEAST;
+    int width = NAME_LEAST;
     for (int32_t i = 0; i < table->count; i++) {
-        size_t own = strlen(table->rows[i].a->name);
+        int own = plain_width(table->rows[i].a->name);
         if (own > width) width = own;
     }
-    return (int)width + 4; /* "out." in front of an output */
+    return width + 4; /* "out." in front of an output */
 }
 
 /* Of a layer that has labels in one run alone. */
@@ -103,8 +103,9 @@ static void print_row(const struct diff_row *row, int width)
     const struct comparison *found = &row->found;
     char shape[SHAPE_BYTES], other[SHAPE_BYTES], place[PLACE_BYTES];
     int tag = row->a->kind == RECORDED_OUTPUT ? 4 : 0;
-    printf("%c %s%-*s %14s", row->within ? ' ' : '*', tag ? "out." : "", width - tag,
-           row->a->name, shape_text(row->rank, row->shape, shape));
+    printf("%c %s%-*s %14s", row->within ? ' ' : '*', tag ? "out." : "",
+           plain_pad(row->a->name, width - tag), row->a->name,
+           shape_text(row->rank, row->shape, shape));
     if (found->shapes || found->kinds) {
         if (found->shapes)
             printf("  B has %s", shape_text(row->other_rank, row->other_shape, other));

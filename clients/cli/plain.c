@@ -45,6 +45,18 @@ const char *plain_text(const char *text, char room[PLAIN_BYTES])
     return room;
 }
 
+int plain_width(const char *text)
+{
+    int width = 0;
+    for (const char *at = text; *at; at++) width += ((uint8_t)*at & 0xc0) != 0x80;
+    return width;
+}
+
+int plain_pad(const char *text, int columns)
+{
+    return columns + (int)strlen(text) - plain_width(text);
+}
+
 void plain_print_json(const char *text)
 {
     putchar('"');

@@ -1,4 +1,5 @@
-/* plain - texts of a server for a terminal: control characters are escaped.
+/* plain - texts of a server for a terminal: control characters are escaped, and columns are
+ * counted in characters.
  *
  * A name or a reason may have any character.  Written as they are, ESC and its like would
  * colour, move or clear what a person reads, and a line end would make a line of it that
@@ -20,6 +21,10 @@
 #define PLAIN_BYTES 1024
 
 const char *plain_text(const char *text, char room[PLAIN_BYTES]);
+/* The characters of a text in UTF-8: code points. */
+int plain_width(const char *text);
+/* What `*` is in "%-*s" for a text that takes so many columns: printf counts bytes. */
+int plain_pad(const char *text, int columns);
 /* Prints the text as a string of JSON, with its quotes. */
 void plain_print_json(const char *text);
 

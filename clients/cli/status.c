@@ -40,10 +40,12 @@ static void print_tensors(const char *what, const struct voxel_tensor_info *list
                           int32_t count)
 {
     char name[PLAIN_BYTES], shape[PLAIN_BYTES];
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++) {
+        const char *shown = plain_text(list[i].name, name);
         printf(
-            "  %-7s %-16s %s\n", what, plain_text(list[i].name, name),
+            "  %-7s %-*s %s\n", what, plain_pad(shown, 16), shown,
             plain_text(cli_shape(list[i].type_name, list[i].shape, list[i].rank), shape));
+    }
 }
 
 /* "NAME version VERSION STATE: REASON" */
@@ -156,8 +158,9 @@ static void print_statistics(const struct voxel_statistics *statistics)
     for (int32_t i = 0; i < statistics->models_count; i++) {
         const struct voxel_model_statistics *m = &statistics->models[i];
         char name[PLAIN_BYTES], version[PLAIN_BYTES];
-        printf("%-20s %7s %10" PRIu64 " %7" PRIu64 " %10.3f %11.3f %11.3f\n",
-               plain_text(m->name, name), plain_text(m->version, version),
+        const char *shown = plain_text(m->name, name);
+        printf("%-*s %7s %10" PRIu64 " %7" PRIu64 " %10.3f %11.3f %11.3f\n",
+               plain_pad(shown, 20), shown, plain_text(m->version, version),
                m->inference_count, m->fail.count, mean_ms(&m->queue),
                mean_ms(&m->compute_infer), mean_ms(&m->success));
     }

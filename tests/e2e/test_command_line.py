@@ -273,3 +273,30 @@ def test_ctrl_c_leaves_no_half_file(daemon, folder):
         one.send_signal(signal.SIGINT)
         assert one.wait(60) == -signal.SIGINT
     assert not (folder / "out.npz").exists() and not list(folder.glob("*.part-*"))
+
+
+def test_columns_are_characters(tmp_path):
+    """A name beyond ASCII takes as many columns as it has letters, not bytes."""
+    for name, layer in (("conv", "head"), ("bäume", "höhe€")):
+        model = ConvModel()
+        model.network["layers"][2]["name"] = model.network["outputs"][0]["layer"] = layer
+        model.network["outputs"].append({"name": f"{layer}_2", "layer": layer})
+        model.tensors |= {f"{layer}.{part}": model.tensors[f"head.{part}"]
+                          for part in ("weight", "bias")}
+        model.write(tmp_path / "repository", name)
+    coords, feats = random_grid(3, 20)
+    np.savez(tmp_path / "grid.npz", coords=coords, feats=feats)
+
+    def lines(*words):
+        done = subprocess.run([os.environ["VOXEL"], *words], cwd=tmp_path, capture_output=True,
+                              text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+    with Daemon(tmp_path / "repository", tmp_path) as daemon:
+        rows = [line for line in lines("status", "--server", daemon.grpc)
+                if line.startswith(("model ", "conv ", "bäume "))]
+        assert [line[26:29] for line in rows] == ["on ", " 1 ", " 1 "], rows
+        rows = [line for line in lines("models", "--server", daemon.grpc) if "put " in line]
+        assert {line[26:].partition("[")[0] for line in rows} == {" INT32 ", " FP32 "}, rows
+    rows = lines("diff", "repository/bäume", "repository/bäume", "--example", "grid.npz")
+    assert len({line.index(" 20x") for line in rows if " 20x" in line}) == 1, rows

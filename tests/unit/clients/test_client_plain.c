@@ -4,6 +4,7 @@
 #include "clients/cli/plain.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,28 @@ START_TEST(control_characters_are_escaped)
 }
 END_TEST
 
+static const struct {
+    const char *text;
+    int characters, bytes;
+} widths[] = {
+    {"", 0, 0},
+    {"abc", 3, 3},
+    {"b\xc3\xa4ume", 5, 6},
+    {"\xe2\x82\xac\xf0\x9f\x98\x80", 2, 7},
+};
+
+START_TEST(columns_are_characters)
+{
+    const char *text = widths[_i].text;
+    char padded[32];
+    ck_assert_int_eq(plain_width(text), widths[_i].characters);
+    snprintf(padded, sizeof padded, "%-*s|", plain_pad(text, 8), text);
+    ck_assert_int_eq(plain_width(padded), 9);
+    ck_assert_uint_eq(strlen(padded),
+                      (size_t)(9 + widths[_i].bytes - widths[_i].characters));
+}
+END_TEST
+
 START_TEST(what_is_too_long_is_cut_before_a_character)
 {
     for (size_t shift = 0; shift < 8; shift++) {
@@ -53,6 +76,7 @@ int main(void)
     TCase *tcase = tcase_create("all");
     tcase_add_loop_test(tcase, control_characters_are_escaped, 0,
                         sizeof cases / sizeof *cases);
+    tcase_add_loop_test(tcase, columns_are_characters, 0, sizeof widths / sizeof *widths);
     tcase_add_test(tcase, what_is_too_long_is_cut_before_a_character);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
