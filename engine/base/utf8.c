@@ -48,6 +48,12 @@ bool vx_utf8_is(const void *text, size_t bytes)
     return true;
 }
 
+int vx_utf8_pad(const char *text, int columns)
+{
+    for (; *text; text++) columns += ((u8)*text & 0xc0) == 0x80;
+    return columns;
+}
+
 void vx_utf8_mend(char *text, bool cut)
 {
     size_t whole, left = strlen(text);

@@ -32,6 +32,10 @@ size_t vx_utf8_length(const void *at, size_t left);
 /* Whether the bytes are characters only. */
 bool vx_utf8_is(const void *text, size_t bytes);
 
+/* What `*` is in "%-*s" for a text that takes so many columns, one for each character: printf
+ * counts bytes. */
+int vx_utf8_pad(const char *text, int columns);
+
 /* Replaces each byte that belongs to no character by '?'.  `cut`: the text was cut to
  * fit; what that left of a character at its end is removed. */
 void vx_utf8_mend(char *text, bool cut);

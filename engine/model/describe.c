@@ -2,6 +2,7 @@
 #include "engine/model/model.h"
 
 #include "engine/base/text/sentence.h"
+#include "engine/base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +10,9 @@
 
 /* Room for what kernel_text writes. */
 #define KERNEL_BYTES 160
+
+/* Columns of a name. */
+#define NAME_COLUMNS 24
 
 /* The request size for which the table of sets says how much memory it takes. */
 #define SHOWN_VOXELS 100000
@@ -84,8 +88,9 @@ static void page_layer(struct vx_page *page, const struct vx_graph *graph, i32 i
     if (graph->network->sets_count > 1)
         snprintf(set, sizeof set, "  set %-2d", layer->set);
     snprintf(shape, sizeof shape, "%lld -> %d", (long long)channels_in, layer->channels);
-    vx_page_add(page, "  %-24s %-*s %-14s %-*s %-11s %12lld%s%s%s\n", layer->name,
-                widths->op, vx_op_name(layer->op), shape, widths->kernel, kernel,
+    vx_page_add(page, "  %-*s %-*s %-14s %-*s %-11s %12lld%s%s%s\n",
+                vx_utf8_pad(layer->name, NAME_COLUMNS), layer->name, widths->op,
+                vx_op_name(layer->op), shape, widths->kernel, kernel,
                 vx_op_is_conv(layer->op) ? vx_layout_name(layer->layout) : "",
                 (long long)vx_layer_parameters(layer), set,
                 runs == layer ? "" : "  part of ", runs == layer ? "" : runs->name);
@@ -135,10 +140,11 @@ static void page_set(struct vx_page *page, const struct vx_plan *plan, i32 index
     }
     bytes += (f64)rows[index] * offsets * 4;
     rule_text(network, set, rule, sizeof rule);
-    vx_page_add(page, "  %-3d %-24s %-10s %6d %-12s %14lld %10.1f  %s", index,
-                set->layer < 0 ? network->coords_name : network->layers[set->layer].name,
-                vx_set_stride_text(set, stride), layers, maps, (long long)rows[index],
-                bytes / 1e6, rule);
+    const char *maker =
+        set->layer < 0 ? network->coords_name : network->layers[set->layer].name;
+    vx_page_add(page, "  %-3d %-*s %-10s %6d %-12s %14lld %10.1f  %s", index,
+                vx_utf8_pad(maker, NAME_COLUMNS), maker, vx_set_stride_text(set, stride),
+                layers, maps, (long long)rows[index], bytes / 1e6, rule);
     if (index) vx_page_add(page, " of set %d", set->key.from);
     vx_page_add(page, "\n");
 }
@@ -214,7 +220,8 @@ static void page_output(struct vx_page *page, const struct vx_signature *signatu
                         i32 index)
 {
     const struct vx_output *output = &signature->outputs[index];
-    vx_page_add(page, "  %-24s %s ", output->name, vx_dtype_name(output->dtype));
+    vx_page_add(page, "  %-*s %s ", vx_utf8_pad(output->name, NAME_COLUMNS), output->name,
+                vx_dtype_name(output->dtype));
     if (output->set == VX_OUTPUT_DENSE) {
         vx_page_add(page, "(samples");
         for (i32 d = 0; d < output->dims_count; d++)
@@ -238,10 +245,11 @@ static void page_coords(struct vx_page *page, const struct vx_signature *signatu
 {
     const i32 *shape = signature->shape;
     vx_page_add(page,
-                "  %-24s INT32 (N, 4): column 0 the sample, 0 to %d; columns 1 to 3 the "
+                "  %-*s INT32 (N, 4): column 0 the sample, 0 to %d; columns 1 to 3 the "
                 "voxel, %d to %d,\n  %-24s with the axes in the same order as in "
                 "training; or (N, 3): all of sample 0\n",
-                signature->coords_name, VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
+                vx_utf8_pad(signature->coords_name, NAME_COLUMNS), signature->coords_name,
+                VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
     if (!shape[0]) return;
     vx_page_add(page,
                 "  %-24s spatial_shape %dx%dx%d: columns 1 to 3 are 0 to %d, 0 to %d and "
@@ -262,7 +270,8 @@ static void page_model(struct vx_page *page, const struct vx_model *model)
                 network->description);
     vx_page_add(page, "inputs\n");
     page_coords(page, signature);
-    vx_page_add(page, "  %-24s FP32, FP16 or BF16 (N, %d)\n", network->feats_name,
+    vx_page_add(page, "  %-*s FP32, FP16 or BF16 (N, %d)\n",
+                vx_utf8_pad(network->feats_name, NAME_COLUMNS), network->feats_name,
                 network->feats_channels);
     vx_page_add(page, "layers\n  %-24s %-*s %-14s %-*s %-11s %12s\n", "name", widths.op,
                 "op", "channels", widths.kernel, "kernel", "layout", "parameters");

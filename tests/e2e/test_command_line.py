@@ -287,8 +287,8 @@ def test_columns_are_characters(tmp_path):
     coords, feats = random_grid(3, 20)
     np.savez(tmp_path / "grid.npz", coords=coords, feats=feats)
 
-    def lines(*words):
-        done = subprocess.run([os.environ["VOXEL"], *words], cwd=tmp_path, capture_output=True,
+    def lines(*words, program="VOXEL"):
+        done = subprocess.run([os.environ[program], *words], cwd=tmp_path, capture_output=True,
                               text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
@@ -300,3 +300,7 @@ def test_columns_are_characters(tmp_path):
         assert {line[26:].partition("[")[0] for line in rows} == {" INT32 ", " FP32 "}, rows
     rows = lines("diff", "repository/bäume", "repository/bäume", "--example", "grid.npz")
     assert len({line.index(" 20x") for line in rows if " 20x" in line}) == 1, rows
+    rows = lines("check", "repository/bäume", program="VOXELD")
+    at = rows.index("layers")
+    assert {line[27:33] for line in rows[at + 2:at + 5]} == {"subm_c", "relu  ", "linear"}, rows
+    assert {line[27:33] for line in rows[at + 6:at + 8]} == {"FP32 ("}, rows
