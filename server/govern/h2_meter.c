@@ -152,13 +152,19 @@ static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *strea
     message_end(meter, stream);
 }
 
+/* Its client sends nothing more. */
+static void sending_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
+{
+    silence_end(meter, stream);
+    headers_end(meter, stream);
+    message_end(meter, stream);
+}
+
 static void stream_close(struct vx_h2_meter *meter, i32 at)
 {
     if (at < 0) return;
     struct vx_h2_stream *stream = &meter->streams[at];
-    silence_end(meter, stream);
-    headers_end(meter, stream);
-    message_end(meter, stream);
+    sending_end(meter, stream);
     waiting_add(meter, stream, -stream->waiting, -stream->waiting_came,
                 -stream->waiting_held);
     meter->withheld -= stream->withheld > 0;
@@ -171,14 +177,12 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
         meter->stream--;
 }
 
-/* Its client sends nothing more, but gRPC keeps the call until we have ended it, too. */
+/* gRPC keeps the call until we have ended it, too. */
 static void stream_end(struct vx_h2_meter *meter, i32 at)
 {
     if (at < 0) return;
     struct vx_h2_stream *stream = &meter->streams[at];
-    silence_end(meter, stream);
-    headers_end(meter, stream);
-    message_end(meter, stream);
+    sending_end(meter, stream);
     stream->ended = true;
     if (stream->answered) stream_close(meter, at);
 }

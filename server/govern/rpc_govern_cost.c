@@ -456,19 +456,6 @@ void vx_rpc_govern_arrived(struct vx_rpc_place place)
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
-void vx_rpc_govern_received(struct vx_rpc_place place, size_t bytes)
-{
-    if (bytes < VX_H2_MESSAGE_WHOLE) return;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    if (govern) {
-        const struct vx_h2_meter before = govern->meter;
-        vx_h2_meter_received(&govern->meter, bytes);
-        vx_rpc_govern_account_held(govern, &before);
-    }
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-}
-
 void vx_rpc_govern_taken(struct vx_rpc_place place)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
