@@ -59,7 +59,7 @@ void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
     const i64 left = stream->left;
     meter->barred += left * (window == VX_H2_WINDOW_HELD) -
                      left * (stream->window == VX_H2_WINDOW_HELD);
-    stream->window = window;
+    stream->window = (u8)window;
     stream->still = 0;
 }
 
