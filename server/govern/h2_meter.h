@@ -96,6 +96,7 @@ struct vx_h2_stream {
     u8 window;    /* enum vx_h2_window, for the current message */
     u8 still;     /* checks in a row in which nothing of it came */
     u32 withheld; /* bytes of the window that gRPC has opened */
+    u32 turn;     /* since when: the least has waited longest */
     i32 waiting;  /* as in vx_h2_meter, its own */
     i64 waiting_came, waiting_held;
 };
@@ -127,6 +128,7 @@ struct vx_h2_meter {
     i64 barred;     /* those to come of messages whose window is held */
     i64 whole;      /* bytes of first messages that are whole, and which we have not */
     i32 withheld;   /* streams of which bytes of the window are withheld */
+    u32 turns;      /* the last one of them that began to wait */
     i32 unfinished; /* unfinished messages */
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
     i32 silent;     /* open streams that have sent no byte of a message, and may */

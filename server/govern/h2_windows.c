@@ -50,6 +50,7 @@ static void judge(struct vx_h2_meter *meter, u32 id, u8 *const at[4], i64 room)
         vx_h2_meter_window(meter, stream, VX_H2_WINDOW_OPEN);
         return;
     }
+    if (!stream->withheld) stream->turn = ++meter->turns;
     meter->withheld += !stream->withheld;
     stream->withheld += more - 1;
     vx_h2_meter_window(meter, stream, VX_H2_WINDOW_HELD);
@@ -99,18 +100,19 @@ void vx_h2_windows_sent(struct vx_h2_windows *windows, size_t bytes)
     windows->ahead -= bytes;
 }
 
+/* First who has waited longest: by ids alone a stream that goes on with one large message after the
+ * other would keep all later ones waiting. */
 struct vx_h2_stream *vx_h2_windows_next(const struct vx_h2_meter *meter, i64 room)
 {
-    bool first = true;
+    struct vx_h2_stream *first = NULL;
     for (i32 i = 0; meter->withheld && i < meter->streams_count; i++) {
         struct vx_h2_stream *stream = &meter->streams[i];
         if (!stream->withheld) continue;
         /* Its message has ended within what it had: the rest is for the next one. */
         if (stream->window != VX_H2_WINDOW_HELD) return stream;
-        if (first && fits(meter, stream, room)) return stream;
-        first = false;
+        if (!first || (i32)(stream->turn - first->turn) < 0) first = stream;
     }
-    return NULL;
+    return first && fits(meter, first, room) ? first : NULL;
 }
 
 void vx_h2_windows_open(struct vx_h2_meter *meter, struct vx_h2_stream *stream,

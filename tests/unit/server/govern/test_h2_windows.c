@@ -142,6 +142,21 @@ START_TEST(one_large_message_comes_beside_smaller_ones)
 }
 END_TEST
 
+/* A stream that goes on with another large message waits for those that have waited already. */
+START_TEST(a_stream_with_many_messages_waits_its_turn)
+{
+    begin((const u32[]){900, 900, 900, 900});
+    ck_assert(opens(1, MORE) == MORE && opens(3, MORE) == 1);
+    client(DATA, 1, NULL, 900);
+    client(DATA, 1, (const u8[]){0, 0, 0, 900 >> 8, 900 & 255}, VX_H2_PREFIX_BYTES);
+    ck_assert(opens(1, MORE) == 1);
+    ck_assert_uint_eq(next(MORE - 1), 3);
+    ck_assert_uint_eq(next(0), 0);
+    client(DATA, 3, NULL, 900);
+    ck_assert_uint_eq(next(MORE - 1), 1);
+}
+END_TEST
+
 /* Who brings nothing keeps nobody waiting, and counts again when it goes on. */
 START_TEST(who_stands_still_counts_no_more)
 {
@@ -266,6 +281,7 @@ int main(void)
     tcase_add_test(tests, what_is_withheld_adds_up);
     tcase_add_test(tests, messages_that_fit_all_come);
     tcase_add_test(tests, one_large_message_comes_beside_smaller_ones);
+    tcase_add_test(tests, a_stream_with_many_messages_waits_its_turn);
     tcase_add_test(tests, who_stands_still_counts_no_more);
     tcase_add_test(tests, a_message_may_end_while_its_window_is_held);
     tcase_add_test(tests, other_windows_are_as_gRPC_says);
