@@ -15,7 +15,7 @@ static i64 weight_of(const struct vx_h2_stream *stream, i64 room)
     return stream->left < large ? (i64)stream->left : large;
 }
 
-/* Whether there is room beside the open ones. */
+/* Whether there is room beside the open ones; alone any has. */
 static bool fits(const struct vx_h2_meter *meter, const struct vx_h2_stream *stream,
                  i64 room)
 {
@@ -24,7 +24,7 @@ static bool fits(const struct vx_h2_meter *meter, const struct vx_h2_stream *str
     for (i32 i = 0; i < meter->streams_count; i++)
         if (meter->streams[i].window == VX_H2_WINDOW_OPEN)
             open += weight_of(&meter->streams[i], room);
-    return !open || open + weight_of(stream, room) <= room;
+    return open + weight_of(stream, room) <= room;
 }
 
 static u32 number_get(u8 *const at[4])

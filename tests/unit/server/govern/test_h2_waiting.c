@@ -118,6 +118,33 @@ START_TEST(a_stream_is_over_when_both_sides_have_ended_it)
 }
 END_TEST
 
+/* A large first message that is whole counts until it is received, or its stream is over. */
+START_TEST(a_whole_message_counts_until_it_is_received)
+{
+    static u8 bytes[VX_H2_HEAD_BYTES + VX_H2_PREFIX_BYTES + VX_H2_MESSAGE_WHOLE];
+    const u32 length = VX_H2_PREFIX_BYTES + VX_H2_MESSAGE_WHOLE;
+    vx_h2_meter_init(&meter, rows, STREAMS, 2 * VX_H2_MESSAGE_WHOLE);
+    vx_h2_meter_walk(&meter, (const u8 *)"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                     VX_H2_PREFACE_BYTES);
+    for (u8 id = 1; id <= 5; id += 2) {
+        frame(HEADERS, END_HEADERS, id, 1);
+        bytes[0] = length >> 16, bytes[1] = (u8)(length >> 8), bytes[2] = (u8)length;
+        bytes[8] = id;
+        bytes[VX_H2_HEAD_BYTES + 2] = VX_H2_MESSAGE_WHOLE >> 16;
+        vx_h2_meter_walk(&meter, bytes, sizeof bytes);
+    }
+    ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
+    vx_h2_meter_received(&meter, VX_H2_MESSAGE_WHOLE + 1); /* there is none */
+    ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
+    vx_h2_meter_received(&meter, VX_H2_MESSAGE_WHOLE);
+    ck_assert_int_eq(meter.whole, 2 * VX_H2_MESSAGE_WHOLE);
+    frame(RST_STREAM, 0, 3, 4);
+    sent(RST_STREAM, 0, 5);
+    frame(RST_STREAM, 0, 1, 4);
+    ck_assert_int_eq(meter.whole, 0);
+}
+END_TEST
+
 /* Frames with bytes of a message are an eighth of a unit, others are one. */
 START_TEST(small_frames_of_a_message_cost_little)
 {
@@ -140,6 +167,7 @@ int main(void)
     tcase_add_test(tests, messages_that_are_taken_leave_those_of_others);
     tcase_add_test(tests, a_stream_that_is_over_keeps_nothing);
     tcase_add_test(tests, a_stream_is_over_when_both_sides_have_ended_it);
+    tcase_add_test(tests, a_whole_message_counts_until_it_is_received);
     tcase_add_test(tests, small_frames_of_a_message_cost_little);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
