@@ -25,7 +25,7 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
     for (size_t at = 0; at < sent; at += piece)
         vx_h2_meter_sent(&meter, data + bytes + at,
                          sent - at < piece ? sent - at : piece);
-    i64 came = 0, held = 0, announced = 0, waiting_came = 0, waiting_held = 0;
+    i64 came = 0, held = 0, announced = 0, waiting_came = 0, waiting_held = 0, whole = 0;
     i32 unfinished = 0, silent = 0, heavy = 0, large = 0, waiting = 0;
     for (i32 i = 0; i < meter.streams_count; i++) {
         came += rows[i].got;
@@ -36,7 +36,8 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
         large +=
             rows[i].have == VX_H2_PREFIX_BYTES && rows[i].length >= VX_H2_MESSAGE_LONG;
         VX_ASSERT(rows[i].waiting >= 0 && rows[i].waiting_held >= 0);
-        VX_ASSERT(!rows[i].ended || rows[i].waiting);
+        VX_ASSERT(!rows[i].ended || (!rows[i].answered && !rows[i].got));
+        whole += rows[i].whole;
         announced += rows[i].have == VX_H2_PREFIX_BYTES ? rows[i].length : 0;
         unfinished += rows[i].got > 0;
         silent += !rows[i].spoke;
@@ -44,6 +45,7 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
         if (i) VX_ASSERT(rows[i - 1].id < rows[i].id);
     }
     VX_ASSERT(meter.streams_count <= STREAMS);
+    VX_ASSERT(meter.whole == whole && !meter.barred && !meter.withheld);
     VX_ASSERT(meter.came == came);
     VX_ASSERT(meter.held == held);
     VX_ASSERT(meter.large == large);
