@@ -414,7 +414,7 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
     }
 }
 
-/* A reset, the end of an answer whose client has ended its side, or a larger window. */
+/* A reset, the end of an answer, or a larger window. */
 static void sent_end(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->sent.head;

@@ -11,7 +11,7 @@
 
 /* So much of receive_bytes_max is to be free for turns. */
 #define FREE_PART 8
-/* We lag while whole messages that wait for us are more than this part of receive_bytes_max. */
+/* We lag while whole messages that wait for us are this part of receive_bytes_max or more. */
 #define LAG_PART 4
 /* Origins of which some go at a check: each costs a walk over all connections, under the lock. */
 #define GOING_MAX 64

@@ -42,8 +42,9 @@ static ssize_t write_plain(int fd, const struct msghdr *message, int flags)
 
 /* ------- frames of ours ------- */
 
-/* gRPC's SETTINGS come first, and no frame comes within another one: gRPC has sent all that it wanted
- * to.  A write that begins now finds the lock. */
+/* gRPC's SETTINGS come first, and no frame comes within another one, nor between the headers of a call
+ * and their CONTINUATION, which ours never need: gRPC has sent all of its last write.  One that begins
+ * now finds the lock. */
 static bool may_insert(const struct vx_rpc_govern *govern)
 {
     const struct vx_h2_sent *sent = &govern->meter.sent;

@@ -23,8 +23,7 @@ static void stream_set_end(struct vx_rpc_record *parent, grpc_status_code code,
 
 static void stream_receive(struct vx_rpc_record *parent)
 {
-    /* `wire` stays idle: streams may be silent for as long as they like.  And the receive
-     * queue is not used: a stream whose message does not come would keep its place. */
+    /* `wire` stays idle: streams may be silent for as long as they like. */
     parent->receive = (struct vx_rpc_tag){on_message, parent};
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &parent->payload;
