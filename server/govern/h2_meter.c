@@ -146,8 +146,7 @@ static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *strea
     meter->finished++;
     headers_end(meter, stream);
     if (stream->later) message_wait(meter, stream);
-    if (!stream->later && stream->length >= VX_H2_MESSAGE_WHOLE)
-        whole_set(meter, stream, stream->length);
+    if (stream->length >= VX_H2_MESSAGE_WHOLE) whole_set(meter, stream, stream->length);
     stream->later = true;
     message_end(meter, stream);
 }

@@ -92,7 +92,7 @@ struct vx_h2_stream {
     u32 here, weight; /* its bytes there, and what they count as */
     bool ended;       /* by its client */
     bool answered;    /* we have ended our side */
-    u32 whole;    /* bytes of its first message, which is whole, and which we have not */
+    u32 whole; /* bytes of its last large message that is whole, until we have done with it */
     u8 window;    /* enum vx_h2_window, for the current message */
     u8 still;     /* checks in a row in which nothing of it came */
     u32 withheld; /* bytes of the window that gRPC has opened */
@@ -116,19 +116,19 @@ enum vx_h2_fault {
 
 struct vx_h2_meter {
     /* Results. */
-    u64 calls;      /* streams that were begun, with odd ids: gRPC skips others */
-    u64 work;       /* units of all frames that neither begin calls nor carry messages */
-    u64 call_work;  /* the part of it that large headers of calls are */
-    u64 pieces;     /* small DATA frames that bring bytes of messages */
-    u64 bytes;      /* of messages */
-    u64 finished;   /* complete messages */
-    i64 came;       /* bytes that have come of unfinished messages */
-    i64 held;       /* bytes of gRPC's buffers that they keep */
-    i64 announced;  /* bytes that these messages will have */
-    i64 barred;     /* those to come of messages whose window is held */
-    i64 whole;      /* bytes of first messages that are whole, and which we have not */
-    i32 withheld;   /* streams of which bytes of the window are withheld */
-    u32 turns;      /* the last one of them that began to wait */
+    u64 calls;     /* streams that were begun, with odd ids: gRPC skips others */
+    u64 work;      /* units of all frames that neither begin calls nor carry messages */
+    u64 call_work; /* the part of it that large headers of calls are */
+    u64 pieces;    /* small DATA frames that bring bytes of messages */
+    u64 bytes;     /* of messages */
+    u64 finished;  /* complete messages */
+    i64 came;      /* bytes that have come of unfinished messages */
+    i64 held;      /* bytes of gRPC's buffers that they keep */
+    i64 announced; /* bytes that these messages will have */
+    i64 barred;    /* those to come of messages whose window is held */
+    i64 whole;     /* bytes of messages that are whole, and with which we have not done */
+    i32 withheld;  /* streams of which bytes of the window are withheld */
+    u32 turns;     /* the last one of them that began to wait */
     i32 unfinished; /* unfinished messages */
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
     i32 silent;     /* open streams that have sent no byte of a message, and may */
@@ -178,7 +178,7 @@ struct vx_h2_stream *vx_h2_meter_stream(const struct vx_h2_meter *meter, u32 id)
 /* The window of its current message is another now. */
 void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
                         enum vx_h2_window window);
-/* We have done with the first message of a stream, of so many bytes: any stream with such a one. */
+/* We have done with a message of so many bytes: any stream with such a one. */
 void vx_h2_meter_received(struct vx_h2_meter *meter, size_t bytes);
 /* gRPC has given us a message that is not the first of its stream. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter);

@@ -255,7 +255,7 @@ static i32 calls_limit(const struct vx_rpc_record *record)
     return rpc->options.calls_max + (few > small ? few : small);
 }
 
-/* Whether its answer is not read.  A small one fits any socket of a client that reads. */
+/* Whether its answer is not read.  A small one mostly leaves at once. */
 static bool is_unread(const struct vx_rpc_record *record, i64 now_ns)
 {
     int wire = atomic_load_explicit(&record->wire, memory_order_relaxed);

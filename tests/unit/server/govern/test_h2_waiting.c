@@ -118,7 +118,7 @@ START_TEST(a_stream_is_over_when_both_sides_have_ended_it)
 }
 END_TEST
 
-/* A large first message that is whole counts until it is received, or its stream is over. */
+/* A large message that is whole counts until it is received, or its stream is over. */
 START_TEST(a_whole_message_counts_until_it_is_received)
 {
     static u8 bytes[VX_H2_HEAD_BYTES + VX_H2_PREFIX_BYTES + VX_H2_MESSAGE_WHOLE];
@@ -138,6 +138,9 @@ START_TEST(a_whole_message_counts_until_it_is_received)
     ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
     vx_h2_meter_received(&meter, VX_H2_MESSAGE_WHOLE);
     ck_assert_int_eq(meter.whole, 2 * VX_H2_MESSAGE_WHOLE);
+    bytes[8] = 1; /* the next message of a stream, too */
+    vx_h2_meter_walk(&meter, bytes, sizeof bytes);
+    ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
     frame(RST_STREAM, 0, 3, 4);
     sent(RST_STREAM, 0, 5);
     frame(RST_STREAM, 0, 1, 4);
