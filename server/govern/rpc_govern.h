@@ -294,6 +294,9 @@ void vx_rpc_govern_received(struct vx_rpc_place place, size_t bytes);
  * where it waits for room, whatever its socket has. */
 bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too);
 
+/* Whether bytes of it wait to be read: what its client owes may be among them. */
+bool vx_rpc_govern_is_unheard(struct vx_rpc_place place);
+
 /* rpc_intercept.c calls these in place of the system's functions.  A descriptor that is
  * not governed is read and written as usual. */
 ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags);

@@ -357,14 +357,33 @@ void vx_rpc_govern_received(struct vx_rpc_place place, size_t bytes)
     pthread_mutex_unlock(&vx_rpc_govern_lock);
 }
 
+/* Whether more of its calls that await a message have one that is whole and waits for us than do not:
+ * whose it is, nothing tells. */
+static bool has_whole(const struct vx_rpc_govern *govern)
+{
+    const i32 awaited = govern->shares[VX_RPC_SHARE_AWAITED];
+    return awaited >= 2 * (govern->meter.silent + govern->meter.unfinished);
+}
+
 bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     bool due = !govern || govern->meter.silent;
-    if (!due && govern->meter.unfinished)
+    if (govern && govern->shares[VX_RPC_SHARE_AWAITED] && has_whole(govern))
+        due = false;
+    else if (!due && govern->meter.unfinished)
         due = govern->waits ? waits_too && govern->waits == VX_RPC_WAIT_BYTES
                             : govern->slow;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return due;
+}
+
+bool vx_rpc_govern_is_unheard(struct vx_rpc_place place)
+{
+    pthread_mutex_lock(&vx_rpc_govern_lock);
+    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
+    const bool unheard = govern && vx_rpc_govern_has_spoken(govern);
+    pthread_mutex_unlock(&vx_rpc_govern_lock);
+    return unheard;
 }

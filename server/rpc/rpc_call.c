@@ -59,7 +59,7 @@ void vx_rpc_record_arm(struct vx_rpc_record *record, i32 queue, i32 method)
     record->call = (struct vx_call){.magic = VX_CALL_MAGIC, .method = method};
     record->queue = queue;
     record->cancelled = record->waiting = record->metadata_sent = false;
-    record->message_holds = record->awaits = false;
+    record->message_holds = false;
     record->descriptor = -1;
     record->end_code = GRPC_STATUS_OK;
     record->cancelled_out = 0;

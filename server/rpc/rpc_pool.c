@@ -216,6 +216,8 @@ struct vx_rpc_record *vx_rpc_child_make(struct vx_rpc_record *parent)
     child->parent = parent;
     child->descriptor = parent->descriptor; /* counted for the parent's connection */
     child->call.peer = parent->call.peer;
+    /* Before it counts: who looks for a call that makes room reads this of all that do. */
+    atomic_store_explicit(&child->wire, VX_RPC_IDLE, memory_order_relaxed);
     vx_rpc_call_count(child, true);
     vx_rpc_record_ref(parent);
     atomic_store_explicit(&child->references, 1, memory_order_relaxed);

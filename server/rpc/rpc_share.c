@@ -23,6 +23,8 @@
 #define FRESH_US 10000
 /* An origin with more late calls than this makes room for its own. */
 #define LATE_FEW 4
+/* Of so many connections one search for a place asks whether something of them is unread. */
+#define ASKS_MOST 32
 /* The answer of a small call that has not left for so long is not read. */
 #define SMALL_UNREAD_NS (10 * VX_NS_PER_MS)
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
@@ -110,11 +112,13 @@ static bool is_older(const struct room *one, const struct room *other)
     return one->going->call.arrived_ns < other->going->call.arrived_ns;
 }
 
-/* Who wants a place, and whether only a crowd's calls are to make room for it. */
+/* Who wants a place, whether only a crowd's calls are to make room for it, and of how many the system
+ * may still be asked. */
 struct want {
     struct vx_rpc_record *record;
     struct vx_rpc_calls own;
     bool crowds;
+    i32 asks;
 };
 
 /* Whether a call of `of` may make room: one of a crowd for who is of none, never the other way
@@ -138,13 +142,24 @@ static bool idles_more(const struct want *want, const struct room *room)
                : has.of_origin > own.of_origin + 1;
 }
 
+static bool has_waited(const struct vx_rpc_record *record)
+{
+    return vx_clock_ns() - record->call.arrived_ns > VX_RPC_AWAIT_NS;
+}
+
 /* Whether it is a call that has waited for its client for long.  First whether it counts: one that
  * does not may be armed meanwhile. */
 static bool is_late(const struct vx_rpc_record *record)
 {
-    return record->counted && record->awaits && !lasts(record) &&
-           vx_clock_ns() - record->call.arrived_ns > VX_RPC_AWAIT_NS &&
+    return record->counted && record->awaits && !lasts(record) && has_waited(record) &&
            may_lose_place(record, false);
+}
+
+/* Whether what its client owes is not there, as far as the system may be asked: it may be, and we are
+ * late.  A call of the good client that was older than others made room while the server was busy. */
+static bool is_heard(struct want *want, const struct room *room)
+{
+    return want->asks-- > 0 && !vx_rpc_govern_is_unheard(vx_rpc_place_of(room->going));
 }
 
 /* Under the lock.  A late call that makes room, with a reference; or NULL: of an origin with more
@@ -152,7 +167,7 @@ static bool is_late(const struct vx_rpc_record *record)
  * own.  A crowd, too, may have such a place, and who is over its part: 54 addresses with 15 begun
  * calls each had three quarters of all places and were no crowd; a gateway with 16 was one, and
  * had every third call refused. */
-static struct vx_rpc_record *room_late(const struct want *want)
+static struct vx_rpc_record *room_late(struct want *want)
 {
     struct vx_rpc *rpc = want->record->rpc;
     struct room others = {NULL, {0}}, own = others;
@@ -165,7 +180,7 @@ static struct vx_rpc_record *room_late(const struct want *want)
         struct room *first = is_own ? &own : &others;
         late += is_own;
         room.calls = vx_rpc_govern_calls(vx_rpc_place_of(room.going));
-        if (goes_before(&room, first)) *first = room;
+        if (goes_before(&room, first) && is_heard(want, &room)) *first = room;
     }
     struct vx_rpc_record *going = NULL;
     if (others.going && others.calls.awaited_of_origin > late + 1)
@@ -177,7 +192,7 @@ static struct vx_rpc_record *room_late(const struct want *want)
 
 /* Under the lock.  An idle record that makes room, with a reference; or NULL.  It is of another
  * connection, which may not be known yet. */
-static struct vx_rpc_record *room_idle(const struct want *want)
+static struct vx_rpc_record *room_idle(struct want *want)
 {
     struct vx_rpc *rpc = want->record->rpc;
     const u64 connection = want->record->call.peer.connection;
@@ -189,14 +204,13 @@ static struct vx_rpc_record *room_idle(const struct want *want)
         room.calls = vx_rpc_govern_calls(vx_rpc_place_of(room.going));
         if (want->crowds && !gives(want, &room.calls, false)) continue;
         if (goes_before(&room, &first)) first = room;
-        if (is_older(&room, &oldest)) oldest = room;
+        if (is_older(&room, &oldest) && is_heard(want, &room)) oldest = room;
     }
     if (!first.going) return NULL;
-    const bool late = vx_clock_ns() - oldest.going->call.arrived_ns > VX_RPC_AWAIT_NS;
     struct vx_rpc_record *going = NULL;
     if (gives(want, &first.calls, idles_more(want, &first)))
         going = first.going;
-    else if (gives(want, &oldest.calls, late))
+    else if (oldest.going && gives(want, &oldest.calls, has_waited(oldest.going)))
         going = oldest.going;
     return going && vx_rpc_record_hold(going) ? going : NULL;
 }
@@ -360,7 +374,8 @@ void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts)
 static struct vx_rpc_record *room_find(struct vx_rpc_record *record, i32 limit)
 {
     const struct vx_rpc *rpc = record->rpc;
-    struct want want = {record, vx_rpc_govern_calls(vx_rpc_place_of(record)), true};
+    struct want want = {record, vx_rpc_govern_calls(vx_rpc_place_of(record)), true,
+                        ASKS_MOST};
     if (limit && calls_of(rpc) < rpc->options.calls_max) return NULL;
     const bool none = limit > rpc->options.calls_max && calls_of(rpc) >= limit;
     struct vx_rpc_record *going = room_late(&want);

@@ -172,13 +172,12 @@ static void child_init(struct vx_rpc_record *child, struct vx_rpc_record *parent
            sizeof child->call.tracestate);
     child->queue = parent->queue;
     child->cancelled = child->waiting = child->metadata_sent = false;
-    child->message_holds = child->awaits = false;
+    child->message_holds = false;
     child->outbox = (struct vx_rpc_outbox){0};
     child->payload = parent->payload;
     parent->payload = NULL;
     child->flat = grpc_empty_slice();
     grpc_metadata_array_init(&child->metadata);
-    atomic_store_explicit(&child->wire, VX_RPC_IDLE, memory_order_relaxed);
 }
 
 static void request_handle(struct vx_rpc_record *child)

@@ -72,6 +72,26 @@ static void refuse_calls(i32 i, u32 calls)
     }
 }
 
+/* A busy server has not taken a message that is here: its call is not one that waits for its client,
+ * though another of the connection does. */
+START_TEST(a_message_that_is_here_is_not_overdue)
+{
+    rig_open(0);
+    i32 one = rig_connect();
+    rig_greet(one);
+    for (u32 id = 1; id <= 3; id += 2) rig_call(one, id);
+    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, 2);
+    rig_read_all(one);
+    ck_assert(vx_rpc_govern_is_due(rig_place(one), false));
+    ck_assert(raw_message(rig_theirs[one], 1, 100, 105));
+    rig_read_all(one);
+    ck_assert(!vx_rpc_govern_is_due(rig_place(one), false));
+    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, -1); /* it is taken */
+    ck_assert(vx_rpc_govern_is_due(rig_place(one), false));
+    rig_close();
+}
+END_TEST
+
 /* Calls that were read and never arrive pause their own connection, and no other. */
 START_TEST(calls_that_never_arrive_are_their_own)
 {
@@ -321,6 +341,7 @@ int main(void)
     Suite *suite = suite_create("rpc_governor_calls");
     TCase *tests = tcase_create("rpc_governor_calls");
     tcase_add_test(tests, what_we_reset_gives_its_room_back);
+    tcase_add_test(tests, a_message_that_is_here_is_not_overdue);
     tcase_add_test(tests, calls_that_never_arrive_are_their_own);
     tcase_add_test(tests, each_origin_may_begin_its_part);
     tcase_add_test(tests, too_many_calls_are_their_origins);
