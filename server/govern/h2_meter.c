@@ -2,6 +2,7 @@
 #include "server/govern/h2_meter.h"
 
 #include "engine/base/process/check.h"
+#include "server/govern/h2_whole.h"
 
 #include <string.h>
 
@@ -126,27 +127,13 @@ static void message_wait(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
     meter->waiting_buffer = stream->buffer;
 }
 
-static void whole_set(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u32 bytes)
-{
-    meter->whole += (i64)bytes - stream->whole;
-    stream->whole = bytes;
-}
-
-void vx_h2_meter_received(struct vx_h2_meter *meter, size_t bytes)
-{
-    i32 at = 0;
-    while (meter->whole && at < meter->streams_count && meter->streams[at].whole != bytes)
-        at++;
-    if (meter->whole && at < meter->streams_count)
-        whole_set(meter, &meter->streams[at], 0);
-}
-
 static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     meter->finished++;
     headers_end(meter, stream);
     if (stream->later) message_wait(meter, stream);
-    if (stream->length >= VX_H2_MESSAGE_WHOLE) whole_set(meter, stream, stream->length);
+    if (stream->length >= VX_H2_MESSAGE_WHOLE)
+        vx_h2_whole_set(meter, stream, stream->length);
     stream->later = true;
     message_end(meter, stream);
 }
@@ -167,7 +154,7 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
     waiting_add(meter, stream, -stream->waiting, -stream->waiting_came,
                 -stream->waiting_held);
     meter->withheld -= stream->withheld > 0;
-    whole_set(meter, stream, 0);
+    vx_h2_whole_orphan(meter, stream);
     meter->streams_count--;
     memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
     if (meter->stream == at)
@@ -230,10 +217,8 @@ static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, 
 
 static void body_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, u32 count)
 {
-    const bool comes = stream->window == VX_H2_WINDOW_STILL;
-    if (comes) vx_h2_meter_window(meter, stream, VX_H2_WINDOW_OPEN);
     if (stream->window == VX_H2_WINDOW_HELD) meter->barred -= count;
-    stream->still = 0;
+    stream->fresh += count;
     stream->left -= count;
     message_grow(meter, stream, count);
     if (!stream->left) message_finish(meter, stream);

@@ -65,8 +65,6 @@
 #define VX_H2_MESSAGE_EXCESS (64 << 20)
 /* From this length on a message is large: only an inference's may be. */
 #define VX_H2_MESSAGE_LONG (1 << 20)
-/* From this length on a whole message that gRPC has not given us counts. */
-#define VX_H2_MESSAGE_WHOLE (64 << 10)
 /* A piece of a message in a frame with less than this left counts as all of its buffer; a
  * larger one as half of it at least, since others may lie beside it. */
 #define VX_H2_PIECE_SMALL (4 << 10)
@@ -75,7 +73,7 @@
 enum vx_h2_window {
     VX_H2_WINDOW_FIRST,
     VX_H2_WINDOW_OPEN,
-    VX_H2_WINDOW_STILL, /* open, and it has brought nothing of late */
+    VX_H2_WINDOW_STILL, /* open, and it has brought little of late */
     VX_H2_WINDOW_HELD   /* what gRPC has opened is withheld */
 };
 
@@ -94,7 +92,8 @@ struct vx_h2_stream {
     bool answered;    /* we have ended our side */
     u32 whole; /* bytes of its last large message that is whole, until we have done with it */
     u8 window;    /* enum vx_h2_window, for the current message */
-    u8 still;     /* checks in a row in which nothing of it came */
+    u8 still;     /* looks in a row at which little of it had come */
+    u32 fresh;    /* bytes of messages since the last look */
     u32 withheld; /* bytes of the window that gRPC has opened */
     u32 turn;     /* since when: the least has waited longest */
     i32 waiting;  /* as in vx_h2_meter, its own */
@@ -127,8 +126,10 @@ struct vx_h2_meter {
     i64 announced; /* bytes that these messages will have */
     i64 barred;    /* those to come of messages whose window is held */
     i64 whole;     /* bytes of messages that are whole, and with which we have not done */
-    i32 withheld;  /* streams of which bytes of the window are withheld */
-    u32 turns;     /* the last one of them that began to wait */
+    i64 orphaned; /* the part of that whose streams have ended: we may have the messages all the same */
+    i32 orphans;    /* messages of which that is true */
+    i32 withheld;   /* streams of which bytes of the window are withheld */
+    u32 turns;      /* the last one of them that began to wait */
     i32 unfinished; /* unfinished messages */
     i32 large;      /* those of VX_H2_MESSAGE_LONG and more */
     i32 silent;     /* open streams that have sent no byte of a message, and may */
@@ -178,8 +179,6 @@ struct vx_h2_stream *vx_h2_meter_stream(const struct vx_h2_meter *meter, u32 id)
 /* The window of its current message is another now. */
 void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
                         enum vx_h2_window window);
-/* We have done with a message of so many bytes: any stream with such a one. */
-void vx_h2_meter_received(struct vx_h2_meter *meter, size_t bytes);
 /* gRPC has given us a message that is not the first of its stream. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter);
 /* What the messages that wait keep beside their own bytes. */

@@ -6,6 +6,10 @@
 #include <string.h>
 
 #define WINDOW_UPDATE 8
+/* A stream that brings no more than this part of what is left of its message, in some looks in a row,
+ * counts no more until it brings more: a byte now and then on each of a proxy's streams kept all large
+ * messages of its connection waiting.  Looks are half a second apart, so that is two minutes. */
+#define STILL_PART 240
 
 /* A message with more than half of the room is large, and counts as that: so smaller ones go on beside
  * one of them, and no two of them come side by side. */
@@ -115,8 +119,7 @@ struct vx_h2_stream *vx_h2_windows_next(const struct vx_h2_meter *meter, i64 roo
     return first && fits(meter, first, room) ? first : NULL;
 }
 
-void vx_h2_windows_open(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
-                        u8 frame[VX_H2_UPDATE_BYTES])
+void vx_h2_windows_frame(const struct vx_h2_stream *stream, u8 frame[VX_H2_UPDATE_BYTES])
 {
     const u8 head[VX_H2_HEAD_BYTES] = {[2] = 4, [3] = WINDOW_UPDATE};
     memcpy(frame, head, sizeof head);
@@ -124,17 +127,36 @@ void vx_h2_windows_open(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
         frame[VX_H2_HEAD_BYTES - 4 + i] = byte_of(stream->id, i);
         frame[VX_H2_HEAD_BYTES + i] = byte_of(stream->withheld, i);
     }
+}
+
+void vx_h2_windows_opened(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
+{
     stream->withheld = 0;
     meter->withheld--;
     if (stream->window == VX_H2_WINDOW_HELD)
         vx_h2_meter_window(meter, stream, VX_H2_WINDOW_OPEN);
 }
 
+static bool is_slow(const struct vx_h2_stream *stream)
+{
+    return stream->fresh <= stream->left / STILL_PART;
+}
+
+static void look_at(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
+{
+    const bool slow = is_slow(stream);
+    stream->fresh = 0;
+    stream->still = slow ? stream->still + 1 : 0;
+    if (stream->window == VX_H2_WINDOW_OPEN && stream->still >= VX_H2_STILL_LOOKS)
+        vx_h2_meter_window(meter, stream, VX_H2_WINDOW_STILL);
+    else if (stream->window == VX_H2_WINDOW_STILL && !slow)
+        vx_h2_meter_window(meter, stream, VX_H2_WINDOW_OPEN);
+}
+
 void vx_h2_windows_look(struct vx_h2_meter *meter)
 {
-    for (i32 i = 0; meter->withheld && i < meter->streams_count; i++) {
-        struct vx_h2_stream *stream = &meter->streams[i];
-        if (stream->window == VX_H2_WINDOW_OPEN && ++stream->still >= VX_H2_STILL_LOOKS)
-            vx_h2_meter_window(meter, stream, VX_H2_WINDOW_STILL);
-    }
+    for (i32 i = 0; meter->withheld && i < meter->streams_count; i++)
+        if (meter->streams[i].window == VX_H2_WINDOW_OPEN ||
+            meter->streams[i].window == VX_H2_WINDOW_STILL)
+            look_at(meter, &meter->streams[i]);
 }

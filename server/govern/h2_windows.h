@@ -8,8 +8,10 @@
  *
  *   vx_h2_windows_hold(&windows, &meter, pieces, count, room);   before gRPC's bytes are sent
  *   vx_h2_windows_sent(&windows, bytes);                         so many of them were
- *   while ((stream = vx_h2_windows_next(&meter, room)))          may be sent between two frames
- *       vx_h2_windows_open(&meter, stream, frame);
+ *   while ((stream = vx_h2_windows_next(&meter, room))) {
+ *       vx_h2_windows_frame(stream, frame);                      sent between two of gRPC's
+ *       vx_h2_windows_opened(&meter, stream);                    if all of it was
+ *   }
  *   vx_h2_windows_look(&meter);                                  now and then
  *
  * Owner    the caller, of the state and of the meter, whose streams have their windows.
@@ -42,11 +44,11 @@ void vx_h2_windows_hold(struct vx_h2_windows *windows, struct vx_h2_meter *meter
 void vx_h2_windows_sent(struct vx_h2_windows *windows, size_t bytes);
 /* A stream whose window may be opened now; NULL = none. */
 struct vx_h2_stream *vx_h2_windows_next(const struct vx_h2_meter *meter, i64 room);
-/* It is: by this frame. */
-void vx_h2_windows_open(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
-                        u8 frame[VX_H2_UPDATE_BYTES]);
-/* What has brought nothing in VX_H2_STILL_LOOKS calls of this counts no more until it does: who
- * stands still keeps nobody waiting. */
+/* The frame that opens it; and it is open. */
+void vx_h2_windows_frame(const struct vx_h2_stream *stream, u8 frame[VX_H2_UPDATE_BYTES]);
+void vx_h2_windows_opened(struct vx_h2_meter *meter, struct vx_h2_stream *stream);
+/* What has brought little at so many looks in a row counts no more until it brings more: who stands still
+ * keeps nobody waiting. */
 #define VX_H2_STILL_LOOKS 2
 void vx_h2_windows_look(struct vx_h2_meter *meter);
 

@@ -435,9 +435,7 @@ enum vx_rpc_cut vx_rpc_govern_end(struct vx_rpc_govern *govern)
     *(govern->previous ? &govern->previous->next : &governor->live) = govern->next;
     *(govern->next ? &govern->next->previous : &governor->oldest) = govern->previous;
     governor->live_count--;
-    if (!governor->going) governor->going_ns = vx_clock_ns();
-    governor->going += govern->meter.held; /* gRPC frees it soon */
-    governor->whole -= govern->meter.whole;
+    vx_rpc_govern_going_add(govern);
     vx_rpc_govern_unseen(govern, -govern->unseen);
     governor->leaving -= govern->leaving_ns > 0;
     governor->holders -= govern->meter.held > 0;

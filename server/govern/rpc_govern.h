@@ -157,10 +157,12 @@ struct vx_rpc_govern {
     i64 unfinished_since_ns;           /* since when none of its messages has ended */
     u64 bytes_seen, spent, spent_seen; /* at the last check */
     u64 calls_seen, finished_seen;
-    bool held_up; /* for calls, work or a rest, since the last check */
-    bool slow;    /* brought little since the last check, and did not wait for us */
-    i32 little;   /* checks in a row in which it held some and brought little */
-    i64 stood;    /* its part of stood_of */
+    bool held_up;  /* for calls, work or a rest, since the last check */
+    bool slow;     /* brought little since the last check, and did not wait for us */
+    u64 sent_seen; /* bytes that had been written at the last check */
+    i32 whole_still; /* checks in a row in which whole messages of it waited, and nothing was written */
+    i32 little; /* checks in a row in which it held some and brought little */
+    i64 stood;  /* its part of stood_of */
     i32 still, unread, flood; /* checks in a row */
     i32 untaken;              /* those in which it waited for messages to be taken */
     i32 waiting_seen;         /* messages that waited at the last check */

@@ -201,10 +201,21 @@ i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor)
     return vx_rpc_govern_room(governor) + more - held_in_room(governor);
 }
 
-i64 vx_rpc_govern_room_windows(const struct vx_rpc_governor *governor)
+static i64 at_least_one(i64 count)
 {
-    const i32 holders = governor->holders ? governor->holders : 1;
-    return governor->receive_bytes_max / WINDOWS_PART / holders;
+    return count > 0 ? count : 1;
+}
+
+/* An equal part, or its part of its origin's, where that is more: beside 1,000 connections of one
+ * address a gateway of another sent one message at a time. */
+i64 vx_rpc_govern_room_windows(const struct vx_rpc_govern *govern)
+{
+    const struct vx_rpc_governor *governor = govern->governor;
+    const i64 all = at_least_one(governor->holders);
+    const i64 in_origin = at_least_one(governor->holders_of[govern->origin]) *
+                          at_least_one(governor->origins_holding);
+    return governor->receive_bytes_max / WINDOWS_PART /
+           (in_origin < all ? in_origin : all);
 }
 
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor)

@@ -9,10 +9,10 @@
  */
 #include "server/govern/rpc_govern_private.h"
 
+#include "engine/base/process/clock.h"
+
 /* So much of receive_bytes_max is to be free for turns. */
 #define FREE_PART 8
-/* We lag while whole messages that wait for us are this part of receive_bytes_max or more. */
-#define LAG_PART 4
 /* Origins of which some go at a check: each costs a walk over all connections, under the lock. */
 #define GOING_MAX 64
 /* A connection stands that holds some and brings next to nothing in so many checks in a row: 3 s.
@@ -63,18 +63,19 @@ static bool ends_beyond(const struct vx_rpc_govern *govern)
            govern->meter.held + rest <= governor->message_bytes_max;
 }
 
-bool vx_rpc_govern_lags(const struct vx_rpc_governor *governor)
+static bool passes_now(const struct vx_rpc_governor *governor)
 {
-    return governor->whole >= governor->receive_bytes_max / LAG_PART;
+    return !vx_rpc_govern_lags(governor) ||
+           governor->turn_ns - governor->beyond_ns >= VX_RPC_STUCK_NS;
 }
 
-/* While we lag none begins to lie beyond the room: they would be there one after the other.  Else one
- * message may, and all of one connection where its origin may not have room
+/* While we lag one each second begins to lie beyond the room: else they would be there one after the
+ * other.  Else one message may, and all of one connection where its origin may not have room
  * for them: else a gateway with 48 at once waits until others leave it enough for all. */
 bool vx_rpc_govern_may_pass(const struct vx_rpc_govern *govern)
 {
     const i32 unfinished = govern->meter.unfinished;
-    return unfinished && !vx_rpc_govern_lags(govern->governor) &&
+    return unfinished && passes_now(govern->governor) &&
            (unfinished == 1 || vx_rpc_govern_is_bound(govern) || ends_beyond(govern)) &&
            vx_rpc_govern_may_turn(govern);
 }

@@ -9,6 +9,8 @@
  *   rpc_govern_buffers.c  what gRPC's read buffers keep
  *   rpc_govern_walk.c  what was read and sent, through the meter
  *   rpc_govern_turn.c  which connection may continue, which is closed
+ *   rpc_govern_going.c  what connections had that have ended
+ *   rpc_govern_whole.c  messages that are whole and wait for us
  *   rpc_govern_crowd.c  what origins end and only hold, and who goes of those that hold much
  *   rpc_govern_leave.c  connections that gRPC has ended, while the server stops
  *   rpc_intercept.c    recvmsg, sendmsg and epoll_ctl
@@ -39,6 +41,11 @@
 /* While so few calls of all connections are unseen, reads are not shortened for calls. */
 #define CALLS_UNSEEN_FEW 64
 
+/* Bytes that will be free, and when. */
+struct vx_rpc_going {
+    i64 bytes, over_ns;
+};
+
 struct vx_rpc_governor {
     i32 connections_max;
     i64 message_bytes_max, receive_bytes_max, receive_ns_max;
@@ -52,10 +59,10 @@ struct vx_rpc_governor {
     u64 kept;       /* the same of `kept` */
     i64 kept_ns;    /* the last look for connections that keep some and rest */
     i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
-    i64 going;      /* the part of `held` of connections that have just ended */
-    i64 going_ns;   /* when the first of them did */
-    i64 coming;     /* of all connections: their `unseen` without `settled` */
-    i64 hidden;     /* of all connections */
+    /* The parts of `held` and `whole` of connections that have just ended. */
+    struct vx_rpc_going going, whole_going;
+    i64 coming; /* of all connections: their `unseen` without `settled` */
+    i64 hidden; /* of all connections */
     struct vx_rpc_govern *speaker; /* may have more hidden calls than its part */
     i64 speaker_ns;                /* when its turn began */
     u64 speaker_finished;          /* its messages that had ended then */
@@ -173,8 +180,8 @@ i64 vx_rpc_govern_room(const struct vx_rpc_governor *governor);
 i64 vx_rpc_govern_room_owner(const struct vx_rpc_governor *governor);
 /* How much more the room may hold with the message beyond it. */
 i64 vx_rpc_govern_room_passed(const struct vx_rpc_governor *governor);
-/* What messages of one connection whose windows are open may have to come, if it has several. */
-i64 vx_rpc_govern_room_windows(const struct vx_rpc_governor *governor);
+/* What messages of the connection whose windows are open may have to come, if it has several. */
+i64 vx_rpc_govern_room_windows(const struct vx_rpc_govern *govern);
 /* Whether its origin holds more than its part, an equal one, beside others that hold some, or want
  * some. */
 bool vx_rpc_govern_is_over(const struct vx_rpc_govern *govern);
@@ -266,6 +273,22 @@ bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern);
 /* Nothing can be written: its client does not read. */
 bool vx_rpc_govern_is_blocked(const struct vx_rpc_govern *govern);
 
+/* rpc_govern_going.c */
+/* It ends. */
+void vx_rpc_govern_going_add(const struct vx_rpc_govern *govern);
+/* Much will soon be free. */
+bool vx_rpc_govern_going_is_much(const struct vx_rpc_governor *governor);
+/* Forgets what is free now.  Returns when to call it again. */
+i64 vx_rpc_govern_going_forget(struct vx_rpc_governor *governor, i64 now_ns);
+
+/* rpc_govern_whole.c */
+/* Whether room is short because whole messages wait for us: then nobody is closed for it. */
+bool vx_rpc_govern_lags(const struct vx_rpc_governor *governor);
+/* Fewer of its calls may have orphans now. */
+void vx_rpc_govern_orphans_bound(struct vx_rpc_govern *govern);
+/* At a check: what waits for us without progress. */
+void vx_rpc_govern_whole_look(struct vx_rpc_govern *govern);
+
 /* rpc_govern_crowd.c */
 /* All room is taken, and no larger message has ended for so long. */
 #define VX_RPC_STUCK_NS VX_NS_PER_S
@@ -280,9 +303,6 @@ bool vx_rpc_govern_only_holds(const struct vx_rpc_govern *govern);
  * stays.  So one with many messages at once ends them all, and one with many connections takes no
  * more than these. */
 bool vx_rpc_govern_may_turn(const struct vx_rpc_govern *govern);
-/* Whether many bytes of whole messages wait for us: then room is short because of us, and nobody is closed
- * for it. */
-bool vx_rpc_govern_lags(const struct vx_rpc_governor *governor);
 /* Whether its messages may lie beyond the room. */
 bool vx_rpc_govern_may_pass(const struct vx_rpc_govern *govern);
 /* Whether what it wants counts: unless its origin has more than its part, and only holds it. */

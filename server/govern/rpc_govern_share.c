@@ -56,6 +56,7 @@ void vx_rpc_govern_share(struct vx_rpc_place place, enum vx_rpc_share share, i32
             govern->governor->awaited_of[govern->origin] += more;
         if (share == VX_RPC_SHARE_SERVED) served_add(govern, more);
         if (share == VX_RPC_SHARE_ARRIVED) govern->governor->calls_open += more;
+        if (more < 0) vx_rpc_govern_orphans_bound(govern);
         vx_rpc_govern_hidden_count(govern);
         vx_rpc_govern_wake_if_may(govern);
         if (share == VX_RPC_SHARE_REFUSED && (!before || more < 0))
@@ -342,41 +343,6 @@ void vx_rpc_govern_answer_give(struct vx_rpc_place place, u64 bytes)
     struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
     if (govern) answers_add(govern, -(i64)bytes);
     pthread_mutex_unlock(&vx_rpc_govern_lock);
-}
-
-void vx_rpc_govern_received(struct vx_rpc_place place, size_t bytes)
-{
-    if (bytes < VX_H2_MESSAGE_WHOLE) return;
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    if (govern) {
-        const struct vx_h2_meter before = govern->meter;
-        vx_h2_meter_received(&govern->meter, bytes);
-        vx_rpc_govern_account_held(govern, &before);
-    }
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-}
-
-/* Whether more of its calls that await a message have one that is whole and waits for us than do not:
- * whose it is, nothing tells. */
-static bool has_whole(const struct vx_rpc_govern *govern)
-{
-    const i32 awaited = govern->shares[VX_RPC_SHARE_AWAITED];
-    return awaited >= 2 * (govern->meter.silent + govern->meter.unfinished);
-}
-
-bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too)
-{
-    pthread_mutex_lock(&vx_rpc_govern_lock);
-    const struct vx_rpc_govern *govern = vx_rpc_govern_of(place);
-    bool due = !govern || govern->meter.silent;
-    if (govern && govern->shares[VX_RPC_SHARE_AWAITED] && has_whole(govern))
-        due = false;
-    else if (!due && govern->meter.unfinished)
-        due = govern->waits ? waits_too && govern->waits == VX_RPC_WAIT_BYTES
-                            : govern->slow;
-    pthread_mutex_unlock(&vx_rpc_govern_lock);
-    return due;
 }
 
 bool vx_rpc_govern_is_unheard(struct vx_rpc_place place)

@@ -20,11 +20,6 @@
 #define PASSES_MAX    7
 /* What lies beyond the room and brings nothing for so long makes way for another. */
 #define BEYOND_DRY_NS (20 * VX_NS_PER_MS)
-/* gRPC has freed what an ended connection held after so long.  Until then nobody else gets a
- * turn if it is much: with the 500 ms of a check, of eight clients with 9 MB each of which some
- * vanished in the middle, the others waited for up to 500 ms. */
-#define GOING_NS   (50 * VX_NS_PER_MS)
-#define GOING_PART 8
 /* While others wait for its room, a connection brings so many bytes from check to check,
  * or is closed after so many checks. */
 #define STILL_BYTES (128 << 10)
@@ -192,13 +187,6 @@ static void turn_give(struct vx_rpc_governor *governor, const struct next *next,
     }
 }
 
-/* Soon there is room without a turn.  A crowd that comes and goes with a byte each may not keep
- * the others waiting. */
-static bool much_goes(const struct vx_rpc_governor *governor)
-{
-    return governor->going > governor->receive_bytes_max / GOING_PART;
-}
-
 /* Whether it has something to read, for which its origin has a part; one of each will do.  Last what
  * asks the system: of a crowd that is over its part nobody is asked. */
 static bool wants(const struct vx_rpc_govern *govern, i64 now_ns)
@@ -234,7 +222,7 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
             next_consider(&next, one);
     }
     if (next.speaker) vx_rpc_govern_speaker_give(governor, next.speaker, now_ns);
-    if (!next.owner || much_goes(governor)) return next_ns;
+    if (!next.owner || vx_rpc_govern_going_is_much(governor)) return next_ns;
     if (!governor->owner) turn_give(governor, &next, now_ns);
     return now_ns + OWNER_NS < next_ns ? now_ns + OWNER_NS : next_ns;
 }
@@ -431,6 +419,7 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->flood = is_flood(govern) ? govern->flood + 1 : 0;
     govern->held_up = waits && is_held_up(govern);
     look_at_rest(govern);
+    vx_rpc_govern_whole_look(govern);
     govern->calls_seen = meter->calls;
     govern->finished_seen = meter->finished;
     govern->bytes_seen = meter->bytes;
@@ -462,16 +451,6 @@ static void look(struct vx_rpc_governor *governor, i64 now_ns)
     if (!vx_rpc_govern_lags(governor)) look_stuck(governor, now_ns);
 }
 
-/* Returns when to call it again. */
-static i64 going_forget(struct vx_rpc_governor *governor, i64 now_ns)
-{
-    if (!governor->going) return VX_NEVER;
-    if (now_ns - governor->going_ns < GOING_NS) return governor->going_ns + GOING_NS;
-    governor->held -= governor->going;
-    governor->going = 0;
-    return VX_NEVER;
-}
-
 static i64 earlier(i64 a, i64 b)
 {
     return a < b ? a : b;
@@ -481,7 +460,7 @@ i64 vx_rpc_governor_turn(struct vx_rpc_governor *governor, i64 now_ns)
 {
     pthread_mutex_lock(&vx_rpc_govern_lock);
     bool looks = governor->live != NULL;
-    i64 next_ns = going_forget(governor, now_ns);
+    i64 next_ns = vx_rpc_govern_going_forget(governor, now_ns);
     governor->turn_ns = now_ns;
     if (looks && now_ns - governor->look_ns >= LOOK_NS) look(governor, now_ns);
     if (governor->scarce) look_scarce(governor, now_ns);

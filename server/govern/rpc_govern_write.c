@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #define GOAWAY 7 /* RFC 9113, 6.8 */
+/* So many windows are opened at a time: each is a system call under the lock. */
+#define WINDOWS_MOST 64
 
 /* The session through which a descriptor is used now, counted as in use; NULL = none. */
 static struct vx_rpc_govern *use_session(int fd, bool *over)
@@ -52,16 +54,19 @@ static bool may_insert(const struct vx_rpc_govern *govern)
            !sent->left;
 }
 
-/* False: not all of it was sent, so nothing may follow. */
-static bool insert(struct vx_rpc_govern *govern, u8 *frame, size_t bytes)
+/* Returns how many bytes of it were sent: if not all, nothing may follow.  Negative: none, since its
+ * client does not read. */
+static ssize_t insert(struct vx_rpc_govern *govern, u8 *frame, size_t bytes)
 {
     struct iovec piece = {frame, bytes};
     const struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
-    const ssize_t sent = govern->session
-                             ? vx_tls_write(govern->session, &message)
-                             : (ssize_t)syscall(SYS_sendmsg, govern->place.descriptor,
-                                                &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return sent == (ssize_t)bytes;
+    if (!govern->session)
+        return syscall(SYS_sendmsg, govern->place.descriptor, &message,
+                       MSG_DONTWAIT | MSG_NOSIGNAL);
+    /* A session may keep what it did not send, and says that it sent nothing. */
+    if (vx_rpc_govern_is_blocked(govern)) return -1;
+    const ssize_t sent = vx_tls_write(govern->session, &message);
+    return sent < 0 ? 0 : sent;
 }
 
 void vx_rpc_govern_farewell(struct vx_rpc_govern *govern)
@@ -73,18 +78,22 @@ void vx_rpc_govern_farewell(struct vx_rpc_govern *govern)
     if (may_insert(govern)) (void)insert(govern, frame, sizeof frame);
 }
 
+static struct vx_h2_stream *window_next(const struct vx_rpc_govern *govern)
+{
+    if (govern->cut || !may_insert(govern)) return NULL;
+    return vx_h2_windows_next(&govern->meter, vx_rpc_govern_room_windows(govern));
+}
+
 void vx_rpc_govern_windows_open(struct vx_rpc_govern *govern)
 {
     struct vx_h2_stream *next;
     u8 frame[VX_H2_UPDATE_BYTES];
-    const i64 room = vx_rpc_govern_room_windows(govern->governor);
-    while (!govern->cut && may_insert(govern) &&
-           (next = vx_h2_windows_next(&govern->meter, room))) {
-        if (vx_rpc_govern_is_blocked(govern))
-            return; /* until gRPC has written, or a check */
-        vx_h2_windows_open(&govern->meter, next, frame);
-        if (!insert(govern, frame, sizeof frame))
-            vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+    for (i32 i = 0; i < WINDOWS_MOST && (next = window_next(govern)); i++) {
+        vx_h2_windows_frame(next, frame);
+        const ssize_t sent = insert(govern, frame, sizeof frame);
+        if (sent < 0) return; /* until gRPC has written, or a check */
+        vx_h2_windows_opened(&govern->meter, next);
+        if (sent < (ssize_t)sizeof frame) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
     }
 }
 
@@ -111,8 +120,7 @@ static struct vx_rpc_govern *write_begin(int fd, const struct msghdr *message)
     if (govern) {
         govern->writing++;
         vx_h2_windows_hold(&govern->windows, &govern->meter, message->msg_iov,
-                           message->msg_iovlen,
-                           vx_rpc_govern_room_windows(govern->governor));
+                           message->msg_iovlen, vx_rpc_govern_room_windows(govern));
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return govern;

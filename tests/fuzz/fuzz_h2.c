@@ -45,7 +45,8 @@ static struct vx_h2_meter feed(const u8 *data, size_t bytes, size_t sent, size_t
         if (i) VX_ASSERT(rows[i - 1].id < rows[i].id);
     }
     VX_ASSERT(meter.streams_count <= STREAMS);
-    VX_ASSERT(meter.whole == whole && !meter.barred && !meter.withheld);
+    VX_ASSERT(meter.whole == whole + meter.orphaned && meter.orphans >= 0);
+    VX_ASSERT(!meter.barred && !meter.withheld);
     VX_ASSERT(meter.came == came);
     VX_ASSERT(meter.held == held);
     VX_ASSERT(meter.large == large);

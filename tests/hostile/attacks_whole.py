@@ -97,6 +97,28 @@ def large(path, length, part):
     return script
 
 
+def reset_behind(body):
+    """A whole message on one stream after the other, and a reset behind each."""
+    whole = h2.message(body)
+
+    def script(peer):
+        windows = h2.Windows()
+        peer.hear = windows.feed
+        yield h2.opening()
+        for stream in range(1, WINDOW_MAX, 2):
+            yield h2.headers(stream, h2.call_block(h2.INFER))
+            unsent = {stream: whole}
+            while unsent:
+                yield windows.take(unsent) or None
+            yield h2.reset(stream)
+    return script
+
+
+@attack("200 connections with 2 MB of numbers, one by one, and a reset behind each message", seconds=5)
+def messages_reset(swarm, target):
+    swarm.add(200, target.grpc, reset_behind(h2.infer_numbers(target.model, 2 << 20)))
+
+
 @attack("4 small calls with messages of 500 MB", over=True, seconds=7)
 def questions_endless(swarm, target):
     swarm.add(4, target.grpc, large(h2.SERVICE + "ServerLive", 500 << 20, 200 << 20))

@@ -12,7 +12,7 @@ if(VX_SERVER)
       SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()
   foreach(name test_rpc_governor test_rpc_governor_arena test_rpc_governor_buffers test_rpc_governor_calls test_rpc_governor_crawl test_rpc_governor_hidden test_rpc_governor_large test_rpc_governor_places
-    test_rpc_governor_crowd test_rpc_governor_room test_rpc_governor_several test_rpc_governor_window test_rpc_share)
+    test_rpc_governor_crowd test_rpc_governor_room test_rpc_governor_several test_rpc_governor_whole test_rpc_governor_window test_rpc_share)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/govern/governor_rig.c tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()

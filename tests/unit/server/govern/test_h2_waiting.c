@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "server/govern/h2_meter.h"
+#include "server/govern/h2_whole.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -118,7 +118,7 @@ START_TEST(a_stream_is_over_when_both_sides_have_ended_it)
 }
 END_TEST
 
-/* A large message that is whole counts until it is received, or its stream is over. */
+/* A large message that is whole counts until it is received, also when its stream is over. */
 START_TEST(a_whole_message_counts_until_it_is_received)
 {
     static u8 bytes[VX_H2_HEAD_BYTES + VX_H2_PREFIX_BYTES + VX_H2_MESSAGE_WHOLE];
@@ -134,9 +134,9 @@ START_TEST(a_whole_message_counts_until_it_is_received)
         vx_h2_meter_walk(&meter, bytes, sizeof bytes);
     }
     ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
-    vx_h2_meter_received(&meter, VX_H2_MESSAGE_WHOLE + 1); /* there is none */
+    vx_h2_whole_received(&meter, VX_H2_MESSAGE_WHOLE + 1); /* there is none */
     ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
-    vx_h2_meter_received(&meter, VX_H2_MESSAGE_WHOLE);
+    vx_h2_whole_received(&meter, VX_H2_MESSAGE_WHOLE);
     ck_assert_int_eq(meter.whole, 2 * VX_H2_MESSAGE_WHOLE);
     bytes[8] = 1; /* the next message of a stream, too */
     vx_h2_meter_walk(&meter, bytes, sizeof bytes);
@@ -144,7 +144,19 @@ START_TEST(a_whole_message_counts_until_it_is_received)
     frame(RST_STREAM, 0, 3, 4);
     sent(RST_STREAM, 0, 5);
     frame(RST_STREAM, 0, 1, 4);
+    ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE); /* we may have them */
+    ck_assert_int_eq(meter.orphans, 3);
+    vx_h2_whole_received(&meter, VX_H2_MESSAGE_WHOLE);
+    ck_assert_int_eq(meter.whole, 2 * VX_H2_MESSAGE_WHOLE);
+    vx_h2_whole_orphans(&meter, 2);
+    ck_assert_int_eq(meter.whole, 2 * VX_H2_MESSAGE_WHOLE);
+    vx_h2_whole_orphans(&meter, 1);
+    ck_assert_int_eq(meter.whole, VX_H2_MESSAGE_WHOLE);
+    vx_h2_whole_received(&meter,
+                         VX_H2_MESSAGE_WHOLE - 1); /* of which the mean was kept */
     ck_assert_int_eq(meter.whole, 0);
+    vx_h2_whole_received(&meter, VX_H2_MESSAGE_WHOLE);
+    ck_assert(!meter.whole && !meter.orphans && !meter.orphaned);
 }
 END_TEST
 

@@ -58,50 +58,6 @@ START_TEST(several_messages_of_each_connection_end)
 }
 END_TEST
 
-/* ------- whole messages ------- */
-
-/* Whole messages that wait for us take room until they are received; nobody is closed for it. */
-START_TEST(what_waits_for_us_takes_room)
-{
-    enum { FULL = 2, HALF = 600000 };
-    const size_t sent = HALF + VX_H2_PREFIX_BYTES;
-    i64 now_ns = vx_clock_ns();
-    rig_open(0);
-    rig_lags = true;
-    i32 ones[FULL + 1];
-    for (i32 k = 0; k <= FULL; k++) {
-        i32 one = ones[k] = rig_connect();
-        rig_greet(one);
-        rig_call(one, 1);
-        vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, 1);
-        ck_assert(raw_message(rig_theirs[one], 1, HALF, BEGUN));
-        for (size_t left = sent - BEGUN, part; left && k < FULL; left -= part) {
-            part = left < PIECE ? left : PIECE;
-            ck_assert(raw_rest(rig_theirs[one], 1, part));
-            rig_read_all(one);
-            for (i32 turn = 0; turn < 9 && rig_unread(one); turn++) {
-                vx_rpc_governor_turn(rig_governor, now_ns += STEP_NS);
-                rig_read_all(one);
-            }
-        }
-        ck_assert_uint_eq(vx_rpc_governor_row(rig_governor, one)->meter.finished,
-                          k < FULL);
-    }
-    i32 last = ones[FULL];
-    ck_assert(raw_rest(rig_theirs[last], 1, 6 * PIECE));
-    for (i32 look = 0; look < 20; look++) {
-        rig_read_all(last);
-        ck_assert_int_gt(rig_unread(last), 0);
-        vx_rpc_governor_turn(rig_governor, now_ns += VX_NS_PER_S);
-        ck_assert(!rig_is_closed(last));
-    }
-    for (i32 k = 0; k < FULL; k++) rig_receive(ones[k]);
-    rig_read_all(last);
-    ck_assert_int_eq(rig_unread(last), 0);
-    rig_close();
-}
-END_TEST
-
 /* ------- windows of streams ------- */
 
 enum { LONG = 400000, MORE = 300000, UPDATE = 13, ANSWER = 16384, ANSWERS = 64 };
@@ -245,13 +201,34 @@ START_TEST(windows_open_beside_who_stands_still)
 }
 END_TEST
 
+/* Beside many connections of one address that hold some, one of another has half of it. */
+START_TEST(origins_share_the_room_for_windows)
+{
+    enum { CROWD = 20 };
+    rig_open(0);
+    for (i32 k = 0; k <= CROWD; k++) {
+        i32 one = rig_connect_from(k == CROWD);
+        rig_greet(one);
+        rig_call(one, 1);
+        ck_assert(raw_message(rig_theirs[one], 1, LONG, BEGUN));
+        rig_read_all(one);
+    }
+    const i64 all = RIG_RECEIVE_BYTES_MAX / 2;
+    ck_assert_int_eq(vx_rpc_govern_room_windows(vx_rpc_governor_row(rig_governor, CROWD)),
+                     all / 2);
+    ck_assert_int_eq(vx_rpc_govern_room_windows(vx_rpc_governor_row(rig_governor, 0)),
+                     all / (CROWD + 1));
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_several");
     TCase *tests = tcase_create("rpc_governor_several");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, several_messages_of_each_connection_end);
-    tcase_add_test(tests, what_waits_for_us_takes_room);
+    tcase_add_test(tests, origins_share_the_room_for_windows);
     tcase_add_test(tests, windows_open_as_messages_end);
     tcase_add_test(tests, windows_wait_for_what_gRPC_sends);
     tcase_add_test(tests, windows_open_beside_who_stands_still);
