@@ -335,6 +335,9 @@ def large(served):
                         "losses": i, "restarts": i, "hangs": i, "gpu": {
                             "uuid": "GPU-1", "memory": 150 << 30, "memory_used": 99 << 30,
                             "busy_percent": 97, "power_mw": 690000}} for i in range(8)]
+    for one in ("request_ns", "queue_ns", "geometry_ns", "layers_ns"):  # the widest that there are
+        said["minute"][one] |= {"count": 10 ** 6, "p50": 88_800_000, "p90": 88_800_000,
+                                "p99": 88_800_000}
     said["failures"] = [{"id": i, "first_ms": 0, "last_ms": said["now_ms"], "count": 10 ** (i % 9),
                          "code": "FAILED_PRECONDITION", "method": "ModelStreamInfer",
                          "model": "m" * 100, "text": "t" * 250} for i in range(32)]
