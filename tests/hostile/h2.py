@@ -150,7 +150,7 @@ def infer_request(model, voxels, channels=4):
 
 
 def infer_numbers(model, size):
-    """One of about so many bytes whose coordinates are numbers of a byte each: slow to decode, and wrong."""
+    """One of about so many bytes: its coordinates are numbers of a byte each, and wrong."""
     tensor = field_of(1, b"coords") + field_of(2, b"INT64") \
         + field_of(3, _varint(size // 4) + _varint(4)) + field_of(5, field_of(3, b"\1" * size))
     return field_of(1, model.encode()) + field_of(5, tensor)
