@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from voxeld_export import ExportError
 from voxeld_export.cli import main
 from voxeld_export.folder import highest_version, versions_of
@@ -83,6 +84,11 @@ def deep(folder):
     (folder / "docs" / "old" / "README").write_text("precious")
 
 
+def by_hand(folder):
+    path = folder / "1" / "weights.safetensors"
+    save_file(load_file(path), path)
+
+
 LOST = {
     "versions": (versions, "would lose versions 2, 10; expected a new folder, an empty one, or"),
     "a file": (written("README"), "would lose README; expected"),
@@ -97,6 +103,14 @@ LOST = {
     "many files": (
         many,
         "would lose note00, note01, note02, note03, note04, note05, note06, note07 and 4 more;",
+    ),
+    "weights made by hand": (
+        by_hand,
+        "would lose 1/weights.safetensors, which no export wrote; expected",
+    ),
+    "damaged weights": (
+        written("1/weights.safetensors"),
+        "would lose 1/weights.safetensors, which no export wrote; expected",
     ),
     "no JSON": (written("network.json"), "would lose network.json, which is not JSON; expected"),
 }

@@ -9,6 +9,7 @@ import re
 import shutil
 
 from .errors import ExportError, some
+from .weights import wrote
 
 VERSION_MAX = 2**31 - 1
 # Of network.json; an export may change them, as it exports another network.
@@ -73,6 +74,8 @@ def may_replace(folder, kept, document, replace=False):
             "expected REPOSITORY/NAME: a new folder, an empty one or a model's"
         )
     lost = [] if replace else [*_files_lost(folder, kept), *_keys_lost(folder, document)]
+    if document is not None and not replace:
+        lost += _weights_lost(folder, kept)
     if lost:
         raise ExportError(
             f"{folder} would lose {some(lost)}; expected a new folder, an empty one, or one with "
@@ -94,6 +97,16 @@ def _files_lost(folder, kept):
     versions = [str(number) for number in versions_of(folder) if str(number) in lost]
     named = [f"version{'s' if versions[1:] else ''} {', '.join(versions)}"] if versions else []
     return [*named, *sorted(lost - set(versions))]
+
+
+def _weights_lost(folder, kept):
+    """Those that no export wrote: somebody made the model by hand."""
+    paths = [name for name in kept if os.path.basename(name) == "weights.safetensors"]
+    return [
+        f"{name}, which no export wrote"
+        for name in paths
+        if os.path.isfile(os.path.join(folder, name)) and not wrote(os.path.join(folder, name))
+    ]
 
 
 def _keys_lost(folder, document):

@@ -3,6 +3,7 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+import json
 import os
 import warnings
 
@@ -17,6 +18,9 @@ from .example import not_finite
 _TYPES = {"FP32": np.float32, "FP16": np.float16, "BF16": ml_dtypes.bfloat16}
 DATATYPES = tuple(_TYPES)
 _WIDER = {"FP16": "BF16 or FP32", "BF16": "FP32"}
+
+# In the file's metadata: the file is an export's, which another export may replace.
+_WRITER = {"written_by": "voxeld-export"}
 
 # Of the rounding of one tensor.  Where a type has all its bits it is at most 8e-8 in FP16, and
 # 1.3e-6 in BF16.  FP16 has fewer below 6e-5, and none below 6e-8.
@@ -87,9 +91,20 @@ def write_weights(path, tensors, datatypes):
             raise ExportError(f"{name} is {array.dtype}; expected floating-point numbers")
         parts[name] = round_weights(name, array, datatype) if datatype else array
     try:
-        save_file(parts, path + ".new")
+        save_file(parts, path + ".new", metadata=_WRITER)
     except (OSError, SafetensorError) as error:
         raise ExportError(f"{path} cannot be written: {error}") from error
     # Readable by the user that the server runs as, whatever the umask of training is.
     os.chmod(path + ".new", 0o644)
     os.replace(path + ".new", path)
+
+
+def wrote(path):
+    """Whether an export wrote this file."""
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            said = json.loads(file.read(size)).get("__metadata__", {})
+    except (OSError, ValueError, AttributeError, OverflowError, MemoryError):
+        return False
+    return isinstance(said, dict) and said.items() >= _WRITER.items()
