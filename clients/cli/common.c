@@ -12,6 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#define HINT_TLS                                                                         \
+    " closed the connection: perhaps one of the two speaks TLS (--tls) and the other "   \
+    "does not."
+
 /* What to do about a Unix socket to which connect() answered EACCES. */
 static void say_denied(const char *path)
 {
@@ -34,6 +38,46 @@ const struct voxel_tls *cli_tls_of(const struct cli_tls *tls)
     return wanted ? files : NULL;
 }
 
+/* What to do where a connection fails, by what gRPC says of it: the first that is a part of that.  What is
+ * said has the server's address between `before` and `after`. */
+static const struct hint {
+    const char *part, *before, *after;
+} hints[] = {
+    {"http1.x server", "The server at ",
+     " speaks HTTP/1, as voxeld's status page does. gRPC has another port: by "
+     "default " CLI_SERVER ", see `voxeld serve --grpc`."},
+    {"certificate verify failed", "The server at ",
+     " answers, but its certificate is of no authority that is trusted here "
+     "(--tls-ca)."},
+    {"is not in peer certificate", "The server at ",
+     " answers, but its certificate has another name; --tls-name says which one is "
+     "expected."},
+    {"Endpoint read failed", "The server at ",
+     " ended the handshake of TLS: perhaps it wants a certificate that its authority has "
+     "signed (--tls-cert, --tls-key)."},
+    {"empty address list", "The server at ",
+     " was not asked: gRPC cannot use the certificate and its key, which are perhaps no "
+     "pair (--tls-cert, --tls-key)."},
+    {"reset by peer", "The server at ", HINT_TLS},
+    {"Socket closed", "The server at ", HINT_TLS},
+    {"andshake failed", "The server at ", HINT_TLS},
+    {"connect", "No server answers at ",
+     ". Start one with `voxeld serve`, or name its address with --server HOST:PORT."},
+};
+
+static void say_hint(const char *server, const char *text)
+{
+    if (!strncmp(server, "unix:", 5) && strstr(text, strerror(EACCES))) {
+        say_denied(server + 5);
+        return;
+    }
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        if (!strstr(text, hints[i].part)) continue;
+        fprintf(stderr, "%s%s%s\n", hints[i].before, server, hints[i].after);
+        return;
+    }
+}
+
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error)
 {
@@ -41,27 +85,7 @@ int cli_say_error(const char *command, const char *server,
     cli_progress(NULL);
     fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
             plain_text(error->text, text));
-    if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "http1.x server"))
-        fprintf(stderr,
-                "The server at %s speaks HTTP/1, as voxeld's status page does. gRPC has "
-                "another port: by default %s, see `voxeld serve --grpc`.\n",
-                server, CLI_SERVER);
-    else if (error->code == VOXEL_UNAVAILABLE && !strncmp(server, "unix:", 5) &&
-             strstr(error->text, strerror(EACCES)))
-        say_denied(server + 5);
-    else if (error->code == VOXEL_UNAVAILABLE && (strstr(error->text, "reset by peer") ||
-                                                  strstr(error->text, "Socket closed")))
-        fprintf(
-            stderr,
-            "The server at %s closed the connection: perhaps one of the two speaks TLS "
-            "(--tls) and the other does not.\n",
-            server);
-    else if (error->code == VOXEL_UNAVAILABLE && strstr(error->text, "connect"))
-        fprintf(
-            stderr,
-            "No server answers at %s. Start one with `voxeld serve`, or name its address "
-            "with --server HOST:PORT.\n",
-            server);
+    if (error->code == VOXEL_UNAVAILABLE) say_hint(server, error->text);
     return CLI_REFUSED;
 }
 

@@ -2,6 +2,7 @@
 #include "clients/cli/commands.h"
 
 #include <errno.h>
+#include <grpc/support/log.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,9 +57,16 @@ static int run(int argc, char **argv)
     return CLI_USAGE;
 }
 
+/* gRPC logs what a handshake lacks in words of its own, before our errors say what to do. */
+static void log_nothing(gpr_log_func_args *said)
+{
+    (void)said;
+}
+
 /* What a full disk has cut must not look like all of it. */
 int main(int argc, char **argv)
 {
+    gpr_set_log_function(log_nothing);
     int code = run(argc, argv);
     bool was_good = !ferror(stdout);
     if (!fflush(stdout) && was_good) return code;

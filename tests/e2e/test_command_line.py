@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from certificates import Authority
 from model_files import ConvModel, random_grid
 from voxeld_process import PATIENCE, Daemon
 
@@ -185,6 +186,27 @@ def test_the_port_of_the_status_page_is_known_as_such(daemon, folder):
     assert done.returncode == 1
     assert f"The server at {daemon.http} speaks HTTP/1" in done.stderr
     assert "No server answers" not in done.stderr
+
+
+def test_the_command_line_says_what_a_handshake_lacks(repository, tmp_path):
+    authority = Authority(tmp_path / "ca")
+    pair, other, server = (authority.sign(name) for name in ("voxel", "another", "127.0.0.1"))
+    trust, own = ("--tls-ca", authority.cert), ("--tls-cert", pair.cert, "--tls-key", pair.key)
+    lacks = {(): "closed the connection: perhaps one of the two speaks TLS",
+             ("--tls",): "answers, but its certificate is of no authority that is trusted here",
+             trust: "perhaps it wants a certificate that its authority has signed (--tls-cert",
+             (*trust, *own[:3], other.key): "which are perhaps no pair (--tls-cert, --tls-key)",
+             (*trust, *own, "--tls-name", "nobody"): "answers, but its certificate has another"}
+    with Daemon(repository, tmp_path, "--tls-cert", server.cert, "--tls-key", server.key,
+                "--tls-client-ca", authority.cert) as secure:
+        for flags, said in lacks.items():
+            done = subprocess.run([os.environ["VOXEL"], "status", "--server", secure.grpc,
+                                   *map(str, flags)], capture_output=True, text=True,
+                                  timeout=PATIENCE)
+            assert done.returncode == 1, (flags, done.stdout)
+            first, second = done.stderr.splitlines()
+            assert first.startswith("voxel status: UNAVAILABLE: "), done.stderr
+            assert second.startswith(f"The server at {secure.grpc} ") and said in second
 
 
 @pytest.fixture(scope="module")
