@@ -41,7 +41,7 @@ static const char token_usage[] =
     "methods    infer     ModelInfer, ModelStreamInfer\n"
     "           read      metadata, configuration, statistics, index, reflection, health "
     "of\n"
-    "                     models\n"
+    "                     models; `voxel infer` and other commands need it, too\n"
     "           load      RepositoryModelLoad, RepositoryModelUnload\n"
     "           settings  LogSettings, TraceSetting\n"
     "           memory    SystemSharedMemory*, CudaSharedMemory*\n"
