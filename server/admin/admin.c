@@ -29,7 +29,7 @@ void vx_admin_answer(const struct vx_admin *admin, const struct vx_http_request 
                      struct vx_http_reply *reply)
 {
     struct vx_worker_view workers[VX_WORKERS_MAX];
-    struct vx_rpc_counters counters;
+    struct vx_rpc_counters counters = {0};
     vx_rpc_counters_get(admin->rpc, &counters);
     struct vx_exporter_counts spans;
     if (admin->exporter) vx_exporter_counts_get(admin->exporter, &spans);

@@ -99,7 +99,7 @@ static bool front_is_still(struct vx_front *front, u64 moved)
 void vx_front_stop_when_drained(struct vx_front *front)
 {
     if (front->phase != VX_FRONT_DRAINING) return;
-    struct vx_rpc_counters counters;
+    struct vx_rpc_counters counters = {0};
     vx_rpc_counters_get(front->rpc, &counters);
     bool works = vx_sched_queued(front->sched) || vx_sched_running(front->sched);
     bool waits =

@@ -132,7 +132,9 @@ static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *strea
     meter->finished++;
     headers_end(meter, stream);
     if (stream->later) message_wait(meter, stream);
-    if (stream->length >= VX_H2_MESSAGE_WHOLE)
+    /* gRPC drops one that is too large. */
+    if (stream->length >= VX_H2_MESSAGE_WHOLE &&
+        stream->length <= meter->message_bytes_max)
         vx_h2_whole_set(meter, stream, stream->length);
     stream->later = true;
     message_end(meter, stream);

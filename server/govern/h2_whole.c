@@ -32,8 +32,9 @@ void vx_h2_whole_received(struct vx_h2_meter *meter, size_t bytes)
         return;
     }
     if (!meter->orphans) return;
-    const bool last = meter->orphans == 1 || (i64)bytes > meter->orphaned;
-    orphans_add(meter, last ? -meter->orphaned : -(i64)bytes, -1);
+    const bool last = meter->orphans == 1 || (i64)bytes >= meter->orphaned;
+    orphans_add(meter, last ? -meter->orphaned : -(i64)bytes,
+                last ? -meter->orphans : -1);
 }
 
 void vx_h2_whole_orphan(struct vx_h2_meter *meter, struct vx_h2_stream *stream)

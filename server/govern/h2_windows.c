@@ -6,9 +6,9 @@
 #include <string.h>
 
 #define WINDOW_UPDATE 8
-/* A stream that brings no more than this part of what is left of its message, in some looks in a row,
- * counts no more until it brings more: a byte now and then on each of a proxy's streams kept all large
- * messages of its connection waiting.  Looks are half a second apart, so that is two minutes. */
+/* A stream that brings no more than this part of its message, in some looks in a row, counts no more until
+ * it brings more: a byte now and then on each of a proxy's streams kept all large messages of its
+ * connection waiting.  Looks are half a second apart, so that is two minutes. */
 #define STILL_PART 240
 
 /* A message with more than half of the room is large, and counts as that: so smaller ones go on beside
@@ -139,7 +139,7 @@ void vx_h2_windows_opened(struct vx_h2_meter *meter, struct vx_h2_stream *stream
 
 static bool is_slow(const struct vx_h2_stream *stream)
 {
-    return stream->fresh <= stream->left / STILL_PART;
+    return stream->fresh <= stream->length / STILL_PART;
 }
 
 static void look_at(struct vx_h2_meter *meter, struct vx_h2_stream *stream)

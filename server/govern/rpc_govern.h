@@ -160,7 +160,9 @@ struct vx_rpc_govern {
     bool held_up;  /* for calls, work or a rest, since the last check */
     bool slow;     /* brought little since the last check, and did not wait for us */
     u64 sent_seen; /* bytes that had been written at the last check */
-    i32 whole_still; /* checks in a row in which whole messages of it waited, and nothing was written */
+    /* Checks in a row in which whole messages of it waited, and we have done with none; in which they
+     * waited, and nothing was written. */
+    i32 whole_still, unsent;
     i32 little; /* checks in a row in which it held some and brought little */
     i64 stood;  /* its part of stood_of */
     i32 still, unread, flood; /* checks in a row */

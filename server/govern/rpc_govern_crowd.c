@@ -132,8 +132,7 @@ static const struct vx_rpc_govern *crowd_first(const struct crowds *crowds,
     return first;
 }
 
-/* Whether turns have enough, when so much more is free. */
-static bool is_enough(const struct vx_rpc_governor *governor, i64 freed)
+bool vx_rpc_govern_is_enough(const struct vx_rpc_governor *governor, i64 freed)
 {
     return vx_rpc_govern_room_owner(governor) + freed >=
            governor->receive_bytes_max / FREE_PART;
@@ -141,7 +140,7 @@ static bool is_enough(const struct vx_rpc_governor *governor, i64 freed)
 
 bool vx_rpc_govern_is_tight(const struct vx_rpc_governor *governor)
 {
-    return !is_enough(governor, 0);
+    return !vx_rpc_govern_is_enough(governor, 0);
 }
 
 /* The oldest first: who has come lately has had less time. */
@@ -150,7 +149,7 @@ static void crowd_close(struct crowds *crowds, struct vx_rpc_governor *governor,
 {
     for (struct vx_rpc_govern *one = governor->oldest; one; one = one->previous) {
         if (one->origin != origin || !may_go(crowds, one)) continue;
-        if (is_enough(governor, crowds->freed)) return;
+        if (vx_rpc_govern_is_enough(governor, crowds->freed)) return;
         crowds->held_of[origin] -= one->meter.held;
         crowds->freed += one->meter.held;
         vx_rpc_govern_close(one, VX_RPC_CUT_STILL);
@@ -165,7 +164,8 @@ bool vx_rpc_govern_close_crowds(struct vx_rpc_governor *governor)
     static struct crowds crowds;
     crowds = (struct crowds){0};
     crowds_count(&crowds, governor);
-    for (i32 i = 0; i < GOING_MAX && !is_enough(governor, crowds.freed); i++) {
+    for (i32 i = 0; i < GOING_MAX && !vx_rpc_govern_is_enough(governor, crowds.freed);
+         i++) {
         const struct vx_rpc_govern *first = crowd_first(&crowds, governor);
         if (!first) break;
         crowd_close(&crowds, governor, first->origin);

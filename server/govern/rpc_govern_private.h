@@ -310,7 +310,8 @@ bool vx_rpc_govern_may_want(const struct vx_rpc_govern *govern);
 /* Closes connections of origins that hold more than their part, which bring nothing.  False: there
  * are none. */
 bool vx_rpc_govern_close_crowds(struct vx_rpc_governor *governor);
-/* Whether less is free than turns need. */
+/* Whether turns have enough, when so much more is free; whether less is free than they need. */
+bool vx_rpc_govern_is_enough(const struct vx_rpc_governor *governor, i64 freed);
 bool vx_rpc_govern_is_tight(const struct vx_rpc_governor *governor);
 
 /* A connection has come: closes one that has begun no call, if there are too many. */

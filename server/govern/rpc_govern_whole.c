@@ -11,7 +11,7 @@
 #include "server/govern/h2_whole.h"
 #include "server/govern/rpc_govern_private.h"
 
-/* Orphans of a connection are forgotten after so many checks without progress. */
+/* Orphans of a connection are forgotten after so many checks in which we have done with none. */
 #define ORPHAN_LOOKS 4
 /* A connection goes that has brought us to lag and whose client reads nothing, after so many: what counts as
  * whole may be what we have ended already, and cannot tell it. */
@@ -20,7 +20,7 @@
 bool vx_rpc_govern_lags(const struct vx_rpc_governor *governor)
 {
     const i64 room = vx_rpc_govern_room_owner(governor);
-    return room <= 0 && room + governor->whole > 0;
+    return room <= 0 && vx_rpc_govern_is_enough(governor, governor->whole);
 }
 
 void vx_rpc_govern_received(struct vx_rpc_place place, size_t bytes)
@@ -53,18 +53,21 @@ void vx_rpc_govern_orphans_bound(struct vx_rpc_govern *govern)
 
 void vx_rpc_govern_whole_look(struct vx_rpc_govern *govern)
 {
-    const bool goes_on = !govern->meter.whole || govern->sent != govern->sent_seen;
-    govern->whole_still = goes_on ? 0 : govern->whole_still + 1;
+    const bool writes = govern->sent != govern->sent_seen;
     govern->sent_seen = govern->sent;
+    govern->whole_still = govern->meter.whole ? govern->whole_still + 1 : 0;
+    govern->unsent = govern->meter.whole && !writes ? govern->unsent + 1 : 0;
     vx_rpc_govern_orphans_bound(govern);
     if (govern->whole_still >= ORPHAN_LOOKS) orphans_keep(govern, 0);
-    if (govern->whole_still >= UNREAD_LOOKS && vx_rpc_govern_lags(govern->governor) &&
+    const bool stands =
+        govern->whole_still >= UNREAD_LOOKS && govern->unsent >= UNREAD_LOOKS;
+    if (stands && vx_rpc_govern_lags(govern->governor) &&
         vx_rpc_govern_is_blocked(govern))
         vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
 }
 
-/* Whether more of its calls that await a message have one that is whole and waits for us than do not:
- * whose it is, nothing tells. */
+/* Whether as many or more of its calls that await a message have one that is whole and waits for us than do
+ * not: whose it is, nothing tells. */
 static bool has_whole(const struct vx_rpc_govern *govern)
 {
     const i32 awaited = govern->shares[VX_RPC_SHARE_AWAITED];

@@ -36,6 +36,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,6 +46,10 @@
 #define PAUSE_NS (100 * VX_NS_PER_MS)
 /* Events handled per iteration, and connections accepted from one listener at a time. */
 #define EVENTS_PER_TURN 64
+
+/* Who comes yields to who is served: where processors are wanted, 2,500 connections a second that came
+ * and went took half of them, and requests of others waited for 2 s (hostile mix_all; now 0.7 s). */
+#define ACCEPT_NICE 10
 
 #define ID_WAKEUP UINT64_MAX
 
@@ -331,6 +336,7 @@ static void accept_run(void *context)
     struct vx_rpc_accept *accept = context;
     struct epoll_event events[EVENTS_PER_TURN];
     VX_ON(ACCEPT);
+    setpriority(PRIO_PROCESS, (id_t)gettid(), ACCEPT_NICE); /* of this thread alone */
     vx_alloc_freeze();
     for (bool ends = false; !ends;) {
         int count = epoll_wait(accept->epoll, events, EVENTS_PER_TURN, run_due(accept));

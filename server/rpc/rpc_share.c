@@ -23,8 +23,9 @@
 #define FRESH_US 10000
 /* An origin with more late calls than this makes room for its own. */
 #define LATE_FEW 4
-/* Of so many connections one search for a place asks whether something of them is unread. */
-#define ASKS_MOST 32
+/* So many connections a search for a place finds unheard, and so long that excuses a call. */
+#define UNHEARD_MOST 32
+#define UNHEARD_NS   (3 * VX_NS_PER_S)
 /* The answer of a small call that has not left for so long is not read. */
 #define SMALL_UNREAD_NS (10 * VX_NS_PER_MS)
 /* A connection with this part of calls_max in flight, or more, gets no reserved place. */
@@ -112,13 +113,14 @@ static bool is_older(const struct room *one, const struct room *other)
     return one->going->call.arrived_ns < other->going->call.arrived_ns;
 }
 
-/* Who wants a place, whether only a crowd's calls are to make room for it, and of how many the system
- * may still be asked. */
+/* Who wants a place, whether only a crowd's calls are to make room for it, and the connections of which
+ * something is unread. */
 struct want {
     struct vx_rpc_record *record;
     struct vx_rpc_calls own;
     bool crowds;
-    i32 asks;
+    i32 unheard_count;
+    u64 unheard[UNHEARD_MOST];
 };
 
 /* Whether a call of `of` may make room: one of a crowd for who is of none, never the other way
@@ -155,11 +157,26 @@ static bool is_late(const struct vx_rpc_record *record)
            may_lose_place(record, false);
 }
 
-/* Whether what its client owes is not there, as far as the system may be asked: it may be, and we are
- * late.  A call of the good client that was older than others made room while the server was busy. */
+static bool was_unheard(const struct want *want, u64 connection)
+{
+    for (i32 i = 0; i < want->unheard_count; i++)
+        if (want->unheard[i] == connection) return true;
+    return false;
+}
+
+/* Whether what its client owes is not there: it may be, and we are late.  A call of the good client that
+ * was older than others made room while the server was busy.  Who goes on sending has always
+ * something there, so old calls are not excused; and the system is asked of few connections, since
+ * that is under the lock. */
 static bool is_heard(struct want *want, const struct room *room)
 {
-    return want->asks-- > 0 && !vx_rpc_govern_is_unheard(vx_rpc_place_of(room->going));
+    const u64 connection = room->going->call.peer.connection;
+    if (vx_clock_ns() - room->going->call.arrived_ns > UNHEARD_NS) return true;
+    if (was_unheard(want, connection) || want->unheard_count == UNHEARD_MOST)
+        return false;
+    if (!vx_rpc_govern_is_unheard(vx_rpc_place_of(room->going))) return true;
+    want->unheard[want->unheard_count++] = connection;
+    return false;
 }
 
 /* Under the lock.  A late call that makes room, with a reference; or NULL: of an origin with more
@@ -374,8 +391,9 @@ void vx_rpc_refused_count(struct vx_rpc_record *record, bool counts)
 static struct vx_rpc_record *room_find(struct vx_rpc_record *record, i32 limit)
 {
     const struct vx_rpc *rpc = record->rpc;
-    struct want want = {record, vx_rpc_govern_calls(vx_rpc_place_of(record)), true,
-                        ASKS_MOST};
+    struct want want = {.record = record,
+                        .own = vx_rpc_govern_calls(vx_rpc_place_of(record)),
+                        .crowds = true};
     if (limit && calls_of(rpc) < rpc->options.calls_max) return NULL;
     const bool none = limit > rpc->options.calls_max && calls_of(rpc) >= limit;
     struct vx_rpc_record *going = room_late(&want);

@@ -118,28 +118,38 @@ START_TEST(a_stream_is_over_when_both_sides_have_ended_it)
 }
 END_TEST
 
-/* A large message that is whole counts until it is received, also when its stream is over. */
-START_TEST(a_whole_message_counts_until_it_is_received)
+static void large_begin(i64 message_bytes_max)
+{
+    vx_h2_meter_init(&meter, rows, STREAMS, message_bytes_max);
+    vx_h2_meter_walk(&meter, (const u8 *)"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                     VX_H2_PREFACE_BYTES);
+}
+
+/* A message of VX_H2_MESSAGE_WHOLE bytes in one frame. */
+static void large_comes(u8 id)
 {
     static u8 bytes[VX_H2_HEAD_BYTES + VX_H2_PREFIX_BYTES + VX_H2_MESSAGE_WHOLE];
     const u32 length = VX_H2_PREFIX_BYTES + VX_H2_MESSAGE_WHOLE;
-    vx_h2_meter_init(&meter, rows, STREAMS, 2 * VX_H2_MESSAGE_WHOLE);
-    vx_h2_meter_walk(&meter, (const u8 *)"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                     VX_H2_PREFACE_BYTES);
+    bytes[0] = length >> 16, bytes[1] = (u8)(length >> 8), bytes[2] = (u8)length;
+    bytes[8] = id;
+    bytes[VX_H2_HEAD_BYTES + 2] = VX_H2_MESSAGE_WHOLE >> 16;
+    vx_h2_meter_walk(&meter, bytes, sizeof bytes);
+}
+
+/* A large message that is whole counts until it is received, also when its stream is over. */
+START_TEST(a_whole_message_counts_until_it_is_received)
+{
+    large_begin(2 * VX_H2_MESSAGE_WHOLE);
     for (u8 id = 1; id <= 5; id += 2) {
         frame(HEADERS, END_HEADERS, id, 1);
-        bytes[0] = length >> 16, bytes[1] = (u8)(length >> 8), bytes[2] = (u8)length;
-        bytes[8] = id;
-        bytes[VX_H2_HEAD_BYTES + 2] = VX_H2_MESSAGE_WHOLE >> 16;
-        vx_h2_meter_walk(&meter, bytes, sizeof bytes);
+        large_comes(id);
     }
     ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
     vx_h2_whole_received(&meter, VX_H2_MESSAGE_WHOLE + 1); /* there is none */
     ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
     vx_h2_whole_received(&meter, VX_H2_MESSAGE_WHOLE);
     ck_assert_int_eq(meter.whole, 2 * VX_H2_MESSAGE_WHOLE);
-    bytes[8] = 1; /* the next message of a stream, too */
-    vx_h2_meter_walk(&meter, bytes, sizeof bytes);
+    large_comes(1); /* the next message of a stream, too */
     ck_assert_int_eq(meter.whole, 3 * VX_H2_MESSAGE_WHOLE);
     frame(RST_STREAM, 0, 3, 4);
     sent(RST_STREAM, 0, 5);
@@ -157,6 +167,17 @@ START_TEST(a_whole_message_counts_until_it_is_received)
     ck_assert_int_eq(meter.whole, 0);
     vx_h2_whole_received(&meter, VX_H2_MESSAGE_WHOLE);
     ck_assert(!meter.whole && !meter.orphans && !meter.orphaned);
+}
+END_TEST
+
+/* gRPC drops one that is too large, and no thread of ours ever has it. */
+START_TEST(a_message_that_is_too_large_does_not_wait_for_us)
+{
+    large_begin(VX_H2_MESSAGE_WHOLE - 1);
+    frame(HEADERS, END_HEADERS, 1, 1);
+    large_comes(1);
+    ck_assert_uint_eq(meter.finished, 1);
+    ck_assert_int_eq(meter.whole, 0);
 }
 END_TEST
 
@@ -183,6 +204,7 @@ int main(void)
     tcase_add_test(tests, a_stream_that_is_over_keeps_nothing);
     tcase_add_test(tests, a_stream_is_over_when_both_sides_have_ended_it);
     tcase_add_test(tests, a_whole_message_counts_until_it_is_received);
+    tcase_add_test(tests, a_message_that_is_too_large_does_not_wait_for_us);
     tcase_add_test(tests, small_frames_of_a_message_cost_little);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -193,6 +193,18 @@ START_TEST(who_stands_still_counts_no_more)
 }
 END_TEST
 
+/* Also at the end of a message, where little is left. */
+START_TEST(who_hardly_goes_on_counts_no_more)
+{
+    begin((const u32[]){900, 900, 900, 900});
+    ck_assert(opens(1, MORE) == MORE && opens(3, MORE) == 1);
+    client(DATA, 1, NULL, 800);
+    vx_h2_windows_look(&meter);
+    look_twice(1, 1);
+    ck_assert_uint_eq(next(MORE - 1), 3);
+}
+END_TEST
+
 /* What a stream has beside its message is for the next one, whatever comes on others. */
 START_TEST(a_message_may_end_while_its_window_is_held)
 {
@@ -297,6 +309,7 @@ int main(void)
     tcase_add_test(tests, one_large_message_comes_beside_smaller_ones);
     tcase_add_test(tests, a_stream_with_many_messages_waits_its_turn);
     tcase_add_test(tests, who_stands_still_counts_no_more);
+    tcase_add_test(tests, who_hardly_goes_on_counts_no_more);
     tcase_add_test(tests, a_message_may_end_while_its_window_is_held);
     tcase_add_test(tests, other_windows_are_as_gRPC_says);
     tcase_add_test(tests, in_pieces_it_is_the_same);
