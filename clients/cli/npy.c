@@ -204,14 +204,27 @@ double npy_cell(const struct npy *array, int64_t row, int64_t column)
     return value;
 }
 
+/* Room for the brackets and every size with its comma. */
+#define SHAPE_BYTES (NPY_RANK_MAX * 20 + 3)
+
+static const char *shape_text(const struct npy *array, char text[SHAPE_BYTES])
+{
+    size_t used = (size_t)snprintf(text, SHAPE_BYTES, "[");
+    for (int32_t i = 0; i < array->rank; i++)
+        used += (size_t)snprintf(text + used, SHAPE_BYTES - used, "%s%lld", i ? "," : "",
+                                 (long long)array->shape[i]);
+    snprintf(text + used, SHAPE_BYTES - used, "]");
+    return text;
+}
+
 static enum voxel_code coords_check(const struct npy *coords, struct voxel_error *error)
 {
+    char text[SHAPE_BYTES];
     if (coords->rank != 2 || (coords->shape[1] != 3 && coords->shape[1] != 4))
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "coords has rank %d%s; expected [N,3] (three axes) or "
+                               "coords has shape %s; expected [N,3] (three axes) or "
                                "[N,4] (the sample, then three axes)",
-                               (int)coords->rank,
-                               coords->rank == 2 ? " and not 3 or 4 columns" : "");
+                               shape_text(coords, text));
     if (coords->kind == 'b')
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "coords is bool: expected integers (voxels) or floats "
@@ -242,17 +255,10 @@ static enum voxel_code read_samples(const struct npy *coords, struct points *poi
     return VOXEL_OK;
 }
 
-static const char *shape_text(const struct npy *array, char text[64])
-{
-    snprintf(text, 64, "[%lld,%lld]", (long long)array->shape[0],
-             (long long)array->shape[1]);
-    return text;
-}
-
 static enum voxel_code read_feats(const struct npy *feats, struct points *points,
                                   struct voxel_error *error)
 {
-    char text[64];
+    char text[SHAPE_BYTES];
     if (feats->rank != 2 || feats->shape[0] != points->count || feats->shape[1] < 1 ||
         feats->shape[1] > FEATS_MAX)
         return voxel_error_set(

@@ -77,7 +77,7 @@ static enum voxel_code archive_open(struct bytes file, const char *feats,
     return code;
 }
 
-/* Reads NAME.npy; *content is NULL if there is none. */
+/* Reads NAME.npy; *content is NULL if there is none.  An error names the entry. */
 static enum voxel_code read_array(const struct archive *archive, const char *name,
                                   uint8_t **content, struct npy *array,
                                   struct voxel_error *error)
@@ -87,9 +87,13 @@ static enum voxel_code read_array(const struct archive *archive, const char *nam
     *content = NULL;
     for (size_t i = 0; i < zip.count && zip_next(&zip, &entry); i++) {
         if (!is_array(&entry, name)) continue;
+        struct voxel_error why = {0};
         enum voxel_code code = zip_content(zip.file, &entry, content, error);
-        if (!code) code = npy_parse((struct bytes){*content, entry.size}, array, error);
-        return code;
+        if (code) return code;
+        code = npy_parse((struct bytes){*content, entry.size}, array, &why);
+        if (!code) return VOXEL_OK;
+        return voxel_error_set(error, code, "%.*s: %s", (int)entry.name_bytes, entry.name,
+                               why.text);
     }
     return VOXEL_OK;
 }

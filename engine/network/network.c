@@ -234,9 +234,10 @@ static vx_status read_whole(int fd, char *text, size_t room, size_t *bytes)
 static vx_status read_and_parse(int fd, const char *label, struct vx_arena *arena,
                                 struct vx_why *why, const struct vx_network **network)
 {
-    struct stat info;
+    struct stat info = {0};
     VX_ENSURE_WHY(!fstat(fd, &info) && S_ISREG(info.st_mode), why, INVALID_ARGUMENT,
-                  "network.json is not a file", "%s: expected a regular file", label);
+                  "network.json is not a file", "%s: expected a regular file, got %s",
+                  label, vx_access_kind(&info));
     /* One byte more than is allowed shows that a file is too long. */
     char *text = vx_alloc(VX_NETWORK_BYTES_MAX + 1);
     VX_ENSURE(text, RESOURCE_EXHAUSTED, "no memory to read network.json");

@@ -98,11 +98,6 @@ static void hint_known(const char *word, char known[VX_NEAREST_BYTES])
     const char *names[VX_OPS_COUNT];
     for (enum vx_op op = 0; op < VX_OPS_COUNT; op++) names[op] = vx_op_name(op);
     vx_nearest_text(word, names, VX_OPS_COUNT, known);
-    if (strlen(known) < VX_NEAREST_BYTES - 1) return;
-    /* The list was cut, perhaps within a word. */
-    known[VX_NEAREST_BYTES - sizeof ", ..."] = '\0';
-    char *comma = strrchr(known, ',');
-    if (comma) memcpy(comma, ", ...", sizeof ", ...");
 }
 
 const char *vx_op_hint(const char *word, char out[VX_OP_HINT_BYTES])

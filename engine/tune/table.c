@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "engine/tune/table.h"
 
+#include "engine/base/memory/access.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/out.h"
@@ -398,7 +399,7 @@ static vx_status file_read(int file, char *text, size_t bytes)
 vx_status vx_tune_table_read(struct vx_tune_table *table, const char *path,
                              struct vx_why *why)
 {
-    struct stat about;
+    struct stat about = {0};
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 && errno == ENOENT) return VX_OK;
     VX_ENSURE_WHY(file >= 0, why, UNAVAILABLE, "a tuning table cannot be opened",
@@ -414,8 +415,9 @@ vx_status vx_tune_table_read(struct vx_tune_table *table, const char *path,
         status = vx_tune_table_parse(table, path, text, bytes, why);
     vx_free(text);
     VX_ENSURE_WHY(good, why, INVALID_ARGUMENT, "not a tuning table",
-                  "%s: expected a regular file of at most %zu bytes", path,
-                  VX_TUNE_FILE_BYTES);
+                  "%s: expected a regular file of at most %zu bytes, got %s", path,
+                  VX_TUNE_FILE_BYTES,
+                  S_ISREG(about.st_mode) ? "a larger one" : vx_access_kind(&about));
     VX_ENSURE(text, RESOURCE_EXHAUSTED, "no memory to read a tuning table");
     return status;
 }

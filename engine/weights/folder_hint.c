@@ -142,6 +142,14 @@ static bool entries_find(const char *path, bool folders, struct names *names)
     return true;
 }
 
+/* How the sentence about a version's directory goes on, before the names that were found. */
+static const char *names_begin(bool there, i32 count)
+{
+    if (there) return count ? " has " : " is empty";
+    if (!count) return ", and no other one";
+    return count == 1 ? ", but there is " : ", but there are ";
+}
+
 const char *vx_version_hint(const char *directory, int version,
                             char out[VX_FOLDER_HINT_BYTES])
 {
@@ -158,16 +166,13 @@ const char *vx_version_hint(const char *directory, int version,
     if (!there && errno != ENOENT) return out; /* it exists, but may not be read */
     if (hint_beside(directory, version, out)) return out;
     if (!there && !entries_find(directory, true, &names)) return out;
-    size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES,
-                                   there ? "; the directory %d has "
-                                         : "; there is no directory %d, there is ",
-                                   version);
+    size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES, "; %s %d%s",
+                                   there ? "the directory" : "there is no directory",
+                                   version, names_begin(there, names.count));
     for (i32 i = 0; i < names.count && i < NAMES_SHOWN; i++)
         used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s'%.*s'",
                                  i ? ", " : "", NAME_BYTES, names.list[i]);
     snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s",
-             !names.count                ? "nothing"
-             : names.count > NAMES_SHOWN ? " and more"
-                                         : "");
+             names.count > NAMES_SHOWN ? " and more" : "");
     return out;
 }

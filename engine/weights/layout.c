@@ -349,6 +349,21 @@ static const char *library_shapes(const struct vx_layer *layer, char out[SHAPES_
     return out;
 }
 
+/* PyTorch's own layers have layouts that have no name here.  Where a weight may be one of
+ * theirs, returns what to write then, or else "". */
+static const char *dense_reading(const struct vx_layer *layer,
+                                 const struct vx_tensor *weight)
+{
+    const i32 *k = layer->kernel;
+    i64 co = layer->channels, ci = channels_in_group(layer);
+    i64 linear[] = {co, ci}, conv3d[] = {co, ci, k[0], k[1], k[2]};
+    if (layer->groups == 1 && co > 1 && co == ci && shape_same(weight, linear, 2))
+        return "; or op \"linear\" for [Co, Ci]";
+    if (layer->v > 1 && shape_same(weight, conv3d, 5))
+        return "; of PyTorch's Conv3d, permute it to [Co, K, K, K, Ci] and set \"oxyzi\"";
+    return "";
+}
+
 static vx_status settle_unsaid(struct vx_layer *layer, const struct vx_tensor *weight,
                                struct vx_why *why)
 {
@@ -378,15 +393,12 @@ static vx_status settle_unsaid(struct vx_layer *layer, const struct vx_tensor *w
                   "no library writes the shape %s for this layer: set \"layout\": %s if "
                   "the letters are right",
                   got, words);
-    /* A square matrix may also be the weight of PyTorch's Linear, which is [Co, Ci]. */
-    bool linear =
-        weight->rank == 2 && layer->channels > 1 && layer->channels == layer->channels_in;
-    VX_ENSURE_WHY(one && (!linear || layer->groups > 1), why, INVALID_ARGUMENT,
+    const char *dense = dense_reading(layer, weight);
+    VX_ENSURE_WHY(one && !dense[0], why, INVALID_ARGUMENT,
                   "the shape of a weight allows several layouts, and none is set",
                   "its shape %s allows several layouts: set \"layout\" to the one that "
                   "wrote it: %s%s",
-                  got, words,
-                  linear && layer->groups == 1 ? "; or op \"linear\" for [Co, Ci]" : "");
+                  got, words, dense);
     layer->layout = first;
     return VX_OK;
 }

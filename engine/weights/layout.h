@@ -4,8 +4,8 @@
  * inverse and transposed convolutions (engine/map_key.h), but not on the weight: the
  * order of the axes, the fastest axis of the kernel, the shape for a kernel of one offset
  * or for groups.  A wrong layout often fits the shape, and then the answers are wrong.
- * So network.json names the layout, or the shape allows only one layout; every other
- * weight is refused.  So is a layout whose library has no such layer, or computes it
+ * So network.json names the layout, or the shape allows only one layout and is not that of
+ * a dense layer of PyTorch; every other weight is refused.  So is a layout whose library has no such layer, or computes it
  * otherwise than this one would.  engine/README.md has the table.
  *
  *   VX_TRY(vx_layout_settle(layer, tensor, why));
@@ -38,7 +38,8 @@ bool vx_layout_fits_vector(const struct vx_layer *layer, const struct vx_tensor 
 
 /* Decides the layout of a convolution.  A layout given in network.json is checked against
  * the layer and the shape of the weight.  Otherwise the shape decides; a shape that
- * allows several different layouts, or none that a library writes, is refused. */
+ * allows several different layouts, PyTorch's dense one among them, or none that a library
+ * writes, is refused. */
 VX_MUST_USE vx_status vx_layout_settle(struct vx_layer *layer,
                                        const struct vx_tensor *weight,
                                        struct vx_why *why);

@@ -19,14 +19,15 @@ vx_status vx_source_open(const char *path, const char *label, struct vx_why *why
     *source = (struct vx_source){.fd = fd, .label = label};
     VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "a weights file cannot be opened",
                   "%s: cannot be opened: %s", label, vx_access_text(path, errno, room));
-    struct stat info;
+    struct stat info = {0};
     bool good = !fstat(fd, &info) && S_ISREG(info.st_mode) && info.st_size > 0;
     if (good)
         source->bytes = (size_t)info.st_size;
     else
         vx_source_close(source);
     VX_ENSURE_WHY(good, why, DATA_LOSS, "a weights file is empty or not a file",
-                  "%s: expected a regular file with bytes in it", label);
+                  "%s: expected a regular file with bytes in it, got %s", label,
+                  vx_access_kind(&info));
     return VX_OK;
 }
 

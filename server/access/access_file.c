@@ -21,10 +21,11 @@
 
 static vx_status check_facts(const char *path, int fd, struct vx_why *why, bool *open)
 {
-    struct stat facts;
+    struct stat facts = {0};
     VX_ENSURE_WHY(!fstat(fd, &facts) && S_ISREG(facts.st_mode), why, NOT_FOUND,
                   "the file of tokens is no file",
-                  "%.150s: expected a regular file of tokens", path);
+                  "%.150s: expected a regular file of tokens, got %s", path,
+                  vx_access_kind(&facts));
     VX_ENSURE_WHY(!(facts.st_mode & S_IWOTH), why, PERMISSION_DENIED,
                   "others may write the file of tokens",
                   "%.150s: expected a file of tokens that others may not write, got mode "

@@ -482,9 +482,11 @@ vx_status vx_repository_check(const char *directory, i64 version, u64 fingerprin
     struct vx_repository_entry entry = {.version = version};
     fingerprint_entry(directory, &entry);
     if (entry.fingerprint == fingerprint) return VX_OK;
+    /* A worker does not know the mode of --model-control. */
     VX_FAIL_WHY(
         why, FAILED_PRECONDITION, "the model's files changed on disk",
         "the model's files changed on disk since the repository was read (network.json "
-        "or %lld/weights.safetensors): send SIGHUP or load the model again",
+        "or %lld/weights.safetensors): SIGHUP loads the new ones; so does the next poll "
+        "with --model-control poll, and a load by name with explicit",
         (long long)version);
 }

@@ -178,6 +178,9 @@ def test_only_wanted_outputs_come(client):
     only = client.infer("ends", coords, feats, outputs=["coarse"])
     with pytest.raises(KeyError, match="the answer lacks 'coarse_coords'"):
         only.sparse("coarse")
+    with pytest.raises(KeyError, match="the answer lacks 'same'; its outputs are: 'coarse'"):
+        only["same"]
+    assert "same" not in only and only.get("same") is None
     with pytest.raises(ValueError, match="rows are those of the request's coords"):
         everything.sparse("same")
 

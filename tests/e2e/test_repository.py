@@ -352,8 +352,7 @@ def check(folder, *words):
 
 
 def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
-    names = ("a", "b", "c", "d")
-    for name in names:
+    for name in "abcd":
         ConvModel().write(tmp_path / "repository", name)
     for path in ("repository", "repository/", "./repository//"):
         code, said = check(tmp_path, path)
@@ -383,20 +382,23 @@ def test_a_check_without_the_version_says_what_is_there(tmp_path):
     model = tmp_path / "m"
     ConvModel().write(tmp_path, "m", version="v1")
     expected = "m/1/weights.safetensors: cannot be opened: No such file or directory; "
-    assert expected + "there is no directory 1, there is 'v1'\n" in check(tmp_path, "m")[1]
+    assert expected + "there is no directory 1, but there is 'v1'\n" in check(tmp_path, "m")[1]
     (model / "v1").rename(model / "1")
     (model / "1" / "weights.safetensors").rename(model / "1" / "model.safetensors")
     assert expected + "the directory 1 has 'model.safetensors'\n" in check(tmp_path, "m")[1]
     (model / "1" / "model.safetensors").rename(model / "weights.safetensors")
     assert expected + "it lies beside network.json: move it to 1/\n" in check(tmp_path, "m")[1]
     (model / "weights.safetensors").unlink()
-    assert expected + "the directory 1 has nothing\n" in check(tmp_path, "m")[1]
+    assert expected + "the directory 1 is empty\n" in check(tmp_path, "m")[1]
+    (model / "1").rmdir()
+    assert expected + "there is no directory 1, and no other one\n" in check(tmp_path, "m")[1]
+    (model / "1").mkdir()
     (model / "1" / "weights.safetensors").symlink_to("../../blobs/5e7a")
     assert ("m/1/weights.safetensors: cannot be opened: No such file or directory: it is a link to "
             "'../../blobs/5e7a', which is not there\n") in check(tmp_path, "m")[1]
     for version in range(2, 6):
         (model / str(version)).mkdir()
-    assert "there is no directory 7, there is '1', '2', '3' and more\n" in check(
+    assert "there is no directory 7, but there are '1', '2', '3' and more\n" in check(
         tmp_path, "m", "7")[1]
 
 

@@ -257,7 +257,7 @@ def libraries():
 def unsaid():
     """Layouts that follow from the weight's shape, or from what a library can have written."""
     n = Net(3, SHAPE)
-    n.add("inside", "subm_conv", "feats", 5, (5, 3, 3, 3, 3), kernel=3)
+    n.add("inside", "subm_conv", "feats", 5, (5, 3, 3, 5, 3), kernel=[3, 3, 5])
     n.add("one_axis", "subm_conv", "feats", 5, (3, 3, 5), kernel=[3, 1, 1])
     n.add("matrix", "subm_conv", "feats", 5, (3, 5), kernel=1)
     keys = {"kernel": 2, "stride": 2, "rule": "spconv"}

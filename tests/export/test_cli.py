@@ -130,12 +130,22 @@ def named():
 
 def wrong():
     return both()[0]
+
+def sized(size):
+    return both()
+
+live = both()[0]
 """)
     assert run(capsys, "module", f"{tmp_path}/net.py:both", "-o", folder)[0] == 0
     code, out, _ = run(capsys, "module", f"{tmp_path}/net.py:named", "-o", folder)
     assert code == 0 and out.splitlines()[1].startswith("feature ")
     code, _, err = run(capsys, "module", f"{tmp_path}/net.py:wrong", "-o", folder)
     assert code == 1 and "wrong returns a SparseSequential; expected (net, example)" in err
+    code, _, err = run(capsys, "module", f"{tmp_path}/net.py:live", "-o", folder)
+    assert code == 1 and "net.py:live is a SparseSequential, no function; expected FILE.py:" in err
+    code, _, err = run(capsys, "module", f"{tmp_path}/net.py:sized", "-o", folder)
+    said = "missing a required argument: 'size'; expected FILE.py:FUNCTION, a function without"
+    assert code == 1 and said in err
 
 
 def test_onnx(capsys, tmp_path, folder):

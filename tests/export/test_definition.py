@@ -264,6 +264,15 @@ def test_refused(tmp_path, change, said):
         evaluate(folder, *request(4, SHAPE))
 
 
+def test_the_shape_of_a_dense_convolution_is_ambiguous(tmp_path):
+    """PyTorch's Conv3d keeps [Co, Ci, K, K, K], which is [Co, K, K, K, Ci] too where Ci is K."""
+    net = Net(3).out("conv")
+    net.add("conv", "subm_conv", "feats", 5, (5, 3, 3, 3, 3), kernel=3)
+    said = r"\[5, 3, 3, 3, 3\] allows several layouts; set one of spconv, flexgemm, oxyzi.*Conv3d"
+    with pytest.raises(ExportError, match=said):
+        evaluate(net.write(tmp_path / "net"), *request(3, SHAPE))
+
+
 def test_refused_requests(tmp_path):
     folder = spoilt(lambda n: setattr(n, "shape", None)).write(tmp_path / "net")
     feats = np.zeros((2, 4), np.float32)

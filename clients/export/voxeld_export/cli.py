@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 import argparse
 import importlib.util
+import inspect
 import os
 import signal
 import sys
@@ -120,7 +121,7 @@ def _module(options):
     path, _, name = options.source.rpartition(":")
     if not path or not name:
         raise ExportError(f"{options.source}: expected FILE.py:FUNCTION")
-    made = _load(path, name)()
+    made = _made(_load(path, name), options.source)
     if isinstance(made, tuple) and len(made) == 2:
         made = {"net": made[0], "example": made[1]}
     if not isinstance(made, dict) or not {"net", "example"} <= set(made):
@@ -129,6 +130,20 @@ def _module(options):
             "from_module's arguments, net and example among them"
         )
     return _report(from_module(folder=_folder(options), **made, **_proof(options)))
+
+
+def _made(function, source):
+    """What the user's function returns; asked first, whether it can be called without arguments."""
+    wanted = "expected FILE.py:FUNCTION, a function without arguments that returns (net, example)"
+    if hasattr(function, "forward") and not isinstance(function, type):
+        raise ExportError(f"{source} is a {type(function).__name__}, no function; {wanted}")
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise ExportError(f"{source} cannot be called: {error}; {wanted}") from error
+    except ValueError:
+        pass  # some made in C do not tell
+    return function()
 
 
 def _onnx(options):

@@ -20,6 +20,8 @@ LAYOUTS += ("oxyzi", "vio", "xyzio", "xyzoi")
 _OFFSETS_INSIDE = ("spconv", "flexgemm", "oxyzi")  # [Co, Kx, Ky, Kz, Ci]
 _OFFSETS_FIRST = ("torchsparse", "minkowski", "warpconvnet", "vio")  # [V, Ci, Co]
 
+_DENSE = "; of PyTorch's Conv3d, permute it to [Co, K, K, K, Ci] and set oxyzi"
+
 
 class Tensors:
     """The tensors of weights.safetensors, read when they are asked for, as float64."""
@@ -93,12 +95,18 @@ def weight_of(conv, array):
     if not fitting:
         raise ExportError(f"layer {conv.name}: no layout has a weight of shape {list(array.shape)}")
     read = [_read(conv, layout, array) for layout in fitting]
-    if not all(np.array_equal(read[0], other, equal_nan=True) for other in read[1:]):
+    dense = _is_dense(conv, array.shape)
+    if dense or not all(np.array_equal(read[0], other, equal_nan=True) for other in read[1:]):
         raise ExportError(
             f"layer {conv.name}: the shape {list(array.shape)} allows several layouts; "
-            f"set one of {', '.join(fitting)}"
+            f"set one of {', '.join(fitting)}{_DENSE if dense else ''}"
         )
     return read[0]
+
+
+def _is_dense(conv, shape):
+    """Whether PyTorch's Conv3d may have written the weight: [Co, Ci, K, K, K]."""
+    return conv.volume() > 1 and shape == (conv.co, conv.ci // conv.groups, *conv.window.kernel)
 
 
 def _shapes(conv, layout):

@@ -82,7 +82,7 @@ class Answer(Mapping):
 
         KeyError if the answer lacks it or its coordinates; ValueError if its rows are those of the
         request."""
-        features, said = self.outputs[name], self.output_parameters.get(name, {})
+        features, said = self[name], self.output_parameters.get(name, {})
         if "coords" not in said:
             raise ValueError(f"output '{name}' has no coordinates of its own: its rows are those "
                              f"of the request's coords")
@@ -97,6 +97,9 @@ class Answer(Mapping):
         return self.parameters.get("coords_ref", "")
 
     def __getitem__(self, name):
+        if name not in self.outputs:
+            has = ", ".join(f"'{one}'" for one in self.outputs) or "none"
+            raise KeyError(f"the answer lacks '{name}'; its outputs are: {has}")
         return self.outputs[name]
 
     def __iter__(self):

@@ -67,3 +67,16 @@ const char *vx_access_secret_text(const char *path, int error, char out[VX_ACCES
 {
     return access_text(path, error, true, out);
 }
+
+const char *vx_access_kind(const struct stat *about)
+{
+    switch (about->st_mode & S_IFMT) {
+    case S_IFREG: return about->st_size ? "a file" : "an empty file";
+    case S_IFDIR: return "a directory";
+    case S_IFIFO: return "a named pipe";
+    case S_IFSOCK: return "a socket";
+    case S_IFCHR:
+    case S_IFBLK: return "a device";
+    default: return "something else";
+    }
+}

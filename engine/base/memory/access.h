@@ -5,6 +5,8 @@
  *
  *   if (fd < 0) ... "%s: cannot be opened: %s", label, vx_access_text(path, errno, room)
  *
+ *   "%s: expected a regular file, got %s", label, vx_access_kind(&info)
+ *
  * Owner    the caller's buffer.
  * Thread   any; it asks the system about the path, so it may block as open(2) does.
  * Limits   VX_ACCESS_BYTES; texts are cut to fit.
@@ -17,10 +19,14 @@
 
 #define VX_ACCESS_BYTES 160
 
+struct stat;
+
 /* `error` is the errno of the call that failed for `path`; returns `out`. */
 const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES]);
 /* The same for tokens and private keys: its advice lets only the user or a group read. */
 const char *vx_access_secret_text(const char *path, int error, char out[VX_ACCESS_BYTES]);
+/* What stat(2) found: "a directory", "an empty file"; static. */
+const char *vx_access_kind(const struct stat *about);
 /* Of a sentence with such a text in it, for somebody elsewhere: leaves only the name of a
  * link's target, if it is an absolute path. */
 void vx_access_hide(char *sentence);

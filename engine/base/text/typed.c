@@ -68,19 +68,44 @@ const char *vx_nearest_word(const char *name, const char *const *known,
     return best;
 }
 
+#define KNOWN_BEGIN "; known: "
+/* Room for how many words are left out. */
+#define KNOWN_MORE_BYTES (sizeof ", and 999999 more")
+
+/* Writes whole words only, and how many more there are if not all have room. */
+static void known_text(const char *const *known, size_t known_count,
+                       char out[VX_NEAREST_BYTES])
+{
+    size_t used = 0, left = 0, whole = sizeof KNOWN_BEGIN;
+    out[0] = '\0';
+    for (size_t i = 0; i < known_count; i++)
+        if (known[i])
+            whole += strnlen(known[i], VX_NAME_SHOWN) + (left++ ? strlen(", ") : 0);
+    const size_t room =
+        VX_NEAREST_BYTES - (whole > VX_NEAREST_BYTES ? KNOWN_MORE_BYTES : 0);
+    for (size_t i = 0; i < known_count; i++) {
+        char word[sizeof KNOWN_BEGIN + VX_NAME_SHOWN];
+        if (!known[i]) continue;
+        size_t length =
+            (size_t)snprintf(word, sizeof word, "%s%.*s", used ? ", " : KNOWN_BEGIN,
+                             VX_NAME_SHOWN, known[i]);
+        if (used + length >= room) {
+            snprintf(out + used, VX_NEAREST_BYTES - used, ", and %zu more", left);
+            return;
+        }
+        memcpy(out + used, word, length + 1);
+        used += length;
+        left--;
+    }
+}
+
 const char *vx_nearest_text(const char *name, const char *const *known,
                             size_t known_count, char out[VX_NEAREST_BYTES])
 {
     const char *best = vx_nearest_word(name, known, known_count);
-    if (best) {
+    if (best)
         snprintf(out, VX_NEAREST_BYTES, "; the nearest is \"%.*s\"", VX_NAME_SHOWN, best);
-        return out;
-    }
-    size_t used = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < known_count && used < VX_NEAREST_BYTES; i++)
-        if (known[i])
-            used += (size_t)snprintf(out + used, VX_NEAREST_BYTES - used, "%s%.*s",
-                                     used ? ", " : "; known: ", VX_NAME_SHOWN, known[i]);
+    else
+        known_text(known, known_count, out);
     return out;
 }

@@ -33,8 +33,8 @@ size_t vx_word_distance(const char *a, const char *b);
  * prefix that ends in a point; NULL = none. */
 const char *vx_nearest_word(const char *name, const char *const *known,
                             size_t known_count);
-/* Writes "; the nearest is "x"" when there is such a word, else "; known: a, b, c".
- * Returns `out`. */
+/* Writes "; the nearest is "x"" when there is such a word, else "; known: a, b, c", and behind
+ * the words that have room ", and 7 more".  Returns `out`. */
 const char *vx_nearest_text(const char *name, const char *const *known,
                             size_t known_count, char out[VX_NEAREST_BYTES]);
 

@@ -112,6 +112,23 @@ static enum voxel_code read_beside(const char *entry, const char *descr,
     return rig_read(points_read_npz, zip.body.data, zip.body.size, points, error);
 }
 
+/* Of several arrays the one is named that cannot be read. */
+START_TEST(npz_damage_names_the_array)
+{
+    struct points points;
+    struct voxel_error error;
+    const char *expected = "feats.npy: the array's type is '>f4'; expected little-endian";
+    enum voxel_code code = read_beside("feats.npy", ">f4", "(4, 2)", &points, &error);
+    ck_assert_int_eq(code, VOXEL_UNIMPLEMENTED);
+    ck_assert_msg(strstr(error.text, expected) == error.text, "%s", error.text);
+    code = read_beside("feats.npy", "<f4", "(4, 2000)", &points, &error);
+    ck_assert_int_eq(code, VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text,
+                     "feats.npy: the array's shape needs 32000 bytes, but the "
+                     "file has 6000");
+}
+END_TEST
+
 /* The array beside coords [4,3], and whether it may be the samples of the rows. */
 static const struct {
     const char *entry, *descr, *shape;
@@ -275,6 +292,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, npz_stored_and_deflated, 0, 2);
     tcase_add_test(tcase, npz_damage);
+    tcase_add_test(tcase, npz_damage_names_the_array);
     tcase_add_loop_test(tcase, npz_samples_elsewhere, 0, sizeof beside / sizeof *beside);
     tcase_add_loop_test(tcase, npz_feats_of_8_bits, 0,
                         sizeof feats_types / sizeof *feats_types);

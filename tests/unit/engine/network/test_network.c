@@ -459,7 +459,7 @@ START_TEST(files_are_read)
     ck_assert_str_eq(why.text, LABEL ": cannot be opened: No such file or directory");
     status = vx_network_read(directory, LABEL, &arena, &why, &network);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
-    ck_assert_str_eq(why.text, LABEL ": expected a regular file");
+    ck_assert_str_eq(why.text, LABEL ": expected a regular file, got a directory");
     vx_test_write_file(path, every_op, strlen(every_op));
     status = vx_network_read(path, LABEL, &arena, &why, &network);
     ck_assert(!status.fault);

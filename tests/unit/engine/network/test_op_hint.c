@@ -220,9 +220,9 @@ START_TEST(long_words_are_cut)
     vx_op_hint(word, hint);
     ck_assert_msg(!strncmp(hint, "; known: add", 12), "%s", hint);
     /* The list of ops is cut behind a word. */
-    const char *dots = strstr(hint, ", ...");
-    ck_assert_msg(dots && !dots[5], "%s", hint);
-    for (const char *at = dots; *--at != ' ';)
+    const char *more = strstr(hint, ", and ");
+    ck_assert_msg(more && strstr(more, " more"), "%s", hint);
+    for (const char *at = more; *--at != ' ';)
         ck_assert_msg(*at == '_' || (*at >= 'a' && *at <= 'z'), "%s", hint);
     ck_assert_str_eq(vx_key_hint(word, hint), "");
 }

@@ -365,10 +365,13 @@ START_TEST(what_is_no_file_is_refused)
     ck_assert_str_eq(why.text, LABEL ": cannot be opened: No such file or directory");
     status = vx_safetensors_open(directory, LABEL, &why, &file);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_DATA_LOSS);
-    ck_assert_str_eq(why.text, LABEL ": expected a regular file with bytes in it");
+    ck_assert_str_eq(why.text,
+                     LABEL ": expected a regular file with bytes in it, got a directory");
     vx_test_write_file(path, "", 0);
     status = vx_safetensors_open(path, LABEL, &why, &file);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_DATA_LOSS);
+    ck_assert_str_eq(why.text, LABEL
+                     ": expected a regular file with bytes in it, got an empty file");
     vx_test_write_file(path, "1234567", 7);
     status = vx_safetensors_open(path, LABEL, &why, &file);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_DATA_LOSS);

@@ -171,6 +171,7 @@ END_TEST
 #define SHAPE(...)      TENSOR("y.weight", __VA_ARGS__)
 #define OFFSETS_OUTSIDE "\"torchsparse\", \"minkowski\", \"warpconvnet\""
 #define READINGS        "allows several layouts: set \"layout\" to the one that wrote it: "
+#define CONV3D          "; of PyTorch's Conv3d, permute it to [Co, K, K, K, Ci] and set \"oxyzi\""
 static const struct {
     const char *layer;
     struct vx_test_tensor tensor;
@@ -198,6 +199,8 @@ static const struct {
      "its shape [4, 4] " READINGS
      "\"torchsparse\", \"minkowski\"; or op \"linear\" for [Co, Ci]",
      false},
+    {DOWN("2", RULE "\"kernel\":4"), SHAPE(6, 4, 4, 4, 4),
+     "its shape [6, 4, 4, 4, 4] " READINGS "\"spconv\", \"flexgemm\"" CONV3D, false},
     {CONV("\"channels\":4,\"kernel\":3"), SHAPE(3, 3, 3, 4, 4),
      "its shape [3, 3, 3, 4, 4] " READINGS "\"xyzio\", \"xyzoi\"", false},
     /* none */
@@ -407,12 +410,10 @@ START_TEST(notes_say_what_may_be_wrong)
                      bad[4] = {0, NAN, 0, 0}; /* no layer reads it */
     const struct vx_network *network = network_of(
         "{\"name\":\"c\",\"op\":\"subm_conv\",\"input\":\"feats\",\"channels\":4,"
-        "\"kernel\":"
-        "3,\"bias\":false},"
+        "\"kernel\":3,\"bias\":false},"
         "{\"name\":\"n\",\"op\":\"batch_norm\",\"input\":\"c\"},"
         "{\"name\":\"m\",\"op\":\"batch_norm\",\"input\":\"n\",\"eps\":1e-2,\"affine\":"
-        "false,"
-        "\"tensors\":{\"running_mean\":\"n.running_mean\"}},"
+        "false,\"tensors\":{\"running_mean\":\"n.running_mean\"}},"
         "{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"m\",\"affine\":false}");
     const struct vx_test_tensor tensors[] = {
         {"c.weight", "F32", {4, 3, 3, 3, 4}, 5, NULL},
@@ -436,9 +437,8 @@ START_TEST(notes_say_what_may_be_wrong)
         "a tensor name is wrong\n"
         "NaN or infinity in m.running_var; rows of answers may be NaN, infinite or "
         "wrong\n"
-        "running_mean is 0 and running_var 1 throughout in n; its statistics "
-        "were "
-        "never gathered\n"
+        "running_mean is 0 and running_var 1 throughout in n; its statistics were never "
+        "gathered\n"
         "\"eps\" is not set for n, y; 1e-05, PyTorch's default, is used, because the "
         "weights file does not hold it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
         "\"eps\" is 0.01 or more for m; usual values are 1e-8 to 1e-3; check that it is "

@@ -216,7 +216,7 @@ START_TEST(a_file_that_cannot_be_used_is_an_error)
     rig_refused(vx_access_file_open(&file, &loop, path, rig_access, &rig_why),
                 VX_CODE_NOT_FOUND, "expected a file of tokens that can be read");
     rig_refused(vx_access_file_open(&file, &loop, folder, rig_access, &rig_why),
-                VX_CODE_NOT_FOUND, "expected a regular file");
+                VX_CODE_NOT_FOUND, "expected a regular file of tokens, got a directory");
     file.loop = NULL;
 }
 END_TEST

@@ -368,6 +368,11 @@ START_TEST(a_worker_sees_that_files_are_others)
                      VX_CODE_FAILED_PRECONDITION);
     ck_assert_ptr_nonnull(strstr(why.text, "changed on disk"));
     ck_assert_ptr_nonnull(strstr(why.text, "1/weights.safetensors"));
+    /* True in every mode, and nothing of it is cut. */
+    ck_assert_ptr_nonnull(strstr(why.text,
+                                 "): SIGHUP loads the new ones; so does the next "
+                                 "poll with --model-control poll, and a load by "
+                                 "name with explicit"));
     vx_repository_scan(root, &listing);
     fingerprint = entry_find("m", 1)->fingerprint;
     make_file("m/network.json", "{\"format\": 1}");

@@ -123,6 +123,22 @@ START_TEST(a_target_elsewhere_is_hidden)
 }
 END_TEST
 
+START_TEST(a_kind_is_what_a_person_sees)
+{
+    struct stat about;
+    ck_assert(!stat(root, &about));
+    ck_assert_str_eq(vx_access_kind(&about), "a directory");
+    ck_assert(!stat(path, &about));
+    ck_assert_str_eq(vx_access_kind(&about), "an empty file");
+    ck_assert(!truncate(path, 1) && !stat(path, &about));
+    ck_assert_str_eq(vx_access_kind(&about), "a file");
+    ck_assert(!unlink(path) && !mkfifo(path, 0600) && !stat(path, &about));
+    ck_assert_str_eq(vx_access_kind(&about), "a named pipe");
+    ck_assert(!stat("/dev/null", &about));
+    ck_assert_str_eq(vx_access_kind(&about), "a device");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("access");
@@ -133,6 +149,7 @@ int main(void)
     tcase_add_test(tcase, a_directory_above_it_is_told);
     tcase_add_test(tcase, other_reasons_are_the_systems);
     tcase_add_test(tcase, a_target_elsewhere_is_hidden);
+    tcase_add_test(tcase, a_kind_is_what_a_person_sees);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct {
     const char *name, *nearest; /* NULL: none */
@@ -28,11 +29,32 @@ START_TEST(mistakes_of_typing_and_prefixes)
 }
 END_TEST
 
+/* A list that has no room ends behind a whole word and says how many are missing. */
+START_TEST(a_list_says_what_it_leaves_out)
+{
+    static const char *const known[30] = {"aaaaaaaa", NULL, "bbbbbbbb", "cccccccc"};
+    const char *many[30];
+    char text[VX_NEAREST_BYTES];
+    ck_assert_str_eq(vx_nearest_text("x", known, VX_COUNT(known), text),
+                     "; known: aaaaaaaa, bbbbbbbb, cccccccc");
+    for (size_t i = 0; i < VX_COUNT(many); i++) many[i] = "aaaaaaaa";
+    ck_assert_str_eq(
+        vx_nearest_text("x", many, VX_COUNT(many), text),
+        "; known: aaaaaaaa, aaaaaaaa, aaaaaaaa, aaaaaaaa, aaaaaaaa, aaaaaaaa, "
+        "aaaaaaaa, aaaaaaaa, aaaaaaaa, aaaaaaaa, aaaaaaaa, aaaaaaaa, aaaaaaaa, "
+        "and 17 more");
+    /* Where all have room, none is kept for a number. */
+    vx_nearest_text("x", many, 15, text);
+    ck_assert_msg(!strstr(text, "more") && strlen(text) == 157, "%s", text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("typed");
     TCase *tests = tcase_create("typed");
     tcase_add_loop_test(tests, mistakes_of_typing_and_prefixes, 0, VX_COUNT(cases));
+    tcase_add_test(tests, a_list_says_what_it_leaves_out);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
