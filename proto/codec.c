@@ -7,16 +7,14 @@
 #include "open_inference.pb-c.h"
 #include "proto/control.h"
 #include "proto/parameters.h"
-#include "proto/scan.h"
-#include "proto/typed.h"
+#include "proto/rest.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELD_ID  3
-#define FIELD_RAW 7 /* raw_input_contents */
+#define FIELD_ID 3
 
 typedef Inference__ModelInferRequest Request;
 typedef Inference__ModelInferRequest__InferInputTensor Input;
@@ -28,7 +26,7 @@ struct infer_layout {
     u64 raws[VX_INPUTS_MAX]; /* bytes of each raw tensor, in order */
 };
 
-/* ------- pass one: measure, and gather the small rest ------- */
+/* ------- pass one: measure ------- */
 
 /* Reads the id before everything else, so that an error later in the message can name it.
  * An id that is too long or no text is ignored here; the request is refused later. */
@@ -55,7 +53,7 @@ static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout
         VX_TRY(vx_scan_field(&scan, &field));
         if (field.number == FIELD_ID) infer_read_id(scan, &field, request);
         vx_scan_copy(&scan, NULL, field.bytes);
-        if (field.number != FIELD_RAW) {
+        if (field.number != VX_REST_RAW) {
             layout->rest_bytes += before - vx_scan_left(&scan);
             /* Checked inside the loop, because every field is work, however small. */
             VX_ENSURE_WHY(layout->rest_bytes <= VX_INFER_REST_BYTES_MAX, why,
@@ -71,28 +69,6 @@ static vx_status infer_measure(const struct vx_spans *spans, struct infer_layout
         VX_ENSURE(layout->raws_count < VX_INPUTS_MAX, INVALID_ARGUMENT,
                   "raw_input_contents has more entries than a request may have inputs");
         layout->raws[layout->raws_count++] = field.bytes;
-    }
-    return VX_OK;
-}
-
-static vx_status infer_gather(const struct vx_spans *spans,
-                              const struct infer_layout *layout, struct vx_arena *scratch,
-                              struct vx_span *rest)
-{
-    u8 *bytes = vx_arena_take(scratch, layout->rest_bytes);
-    VX_ASSERT(bytes); /* scratch has room for the largest rest */
-    *rest = (struct vx_span){bytes, layout->rest_bytes};
-    struct vx_scan scan;
-    struct vx_scan_field field;
-    vx_scan_init(&scan, spans);
-    while (vx_scan_left(&scan)) {
-        struct vx_scan begin = scan;
-        VX_TRY(vx_scan_field(&scan, &field));
-        vx_scan_copy(&scan, NULL, field.bytes);
-        if (field.number == FIELD_RAW) continue;
-        size_t length = vx_scan_left(&begin) - vx_scan_left(&scan);
-        vx_scan_copy(&begin, bytes, length);
-        bytes += length;
     }
     return VX_OK;
 }
@@ -259,6 +235,7 @@ u64 vx_slot_bytes(u64 bytes)
 struct tensor_pass {
     const struct vx_spans *spans;
     const struct infer_layout *layout;
+    const struct vx_rest *rest;
     const Request *message;
     const struct vx_slots *slots;
     struct vx_request *request;
@@ -339,7 +316,7 @@ static vx_status tensors_from_raw(const struct tensor_pass *pass, struct vx_why 
         }
         VX_TRY(vx_scan_field(&scan, &field));
         u8 *out = NULL;
-        if (field.number == FIELD_RAW) {
+        if (field.number == VX_REST_RAW) {
             const struct vx_place *place = &request->inputs[i++].place;
             if (place->bytes) out = slots->memory(slots->context, place);
         }
@@ -356,11 +333,11 @@ static vx_status tensors_from_typed(const struct tensor_pass *pass, struct vx_wh
         const Inference__InferTensorContents *contents =
             pass->message->inputs[i]->contents;
         if (in_region(tensor)) continue;
-        VX_TRY(vx_typed_check(contents, tensor, why));
+        VX_TRY(vx_typed_check(contents, &pass->rest->inputs[i], tensor, why));
         VX_TRY(tensor_take_slot(pass, tensor, why));
         if (tensor->place.bytes)
-            vx_typed_copy(contents, tensor,
-                          slots->memory(slots->context, &tensor->place));
+            VX_TRY(vx_typed_read(&pass->rest->inputs[i], tensor, why,
+                                 slots->memory(slots->context, &tensor->place)));
     }
     return VX_OK;
 }
@@ -400,16 +377,16 @@ vx_status vx_codec_parse_infer(const struct vx_spans *spans, const struct vx_slo
                                struct vx_request *request)
 {
     struct infer_layout layout;
-    struct vx_span rest;
+    struct vx_rest rest;
     ProtobufCMessage *message;
     memset(request, 0, sizeof *request);
     VX_TRY(infer_measure(spans, &layout, why, request));
-    VX_TRY(infer_gather(spans, &layout, scratch, &rest));
-    VX_TRY(vx_control_unpack(&inference__model_infer_request__descriptor, rest, scratch,
-                             why, &message));
+    VX_TRY(vx_rest_gather(spans, layout.rest_bytes, scratch, why, &rest));
+    VX_TRY(vx_control_unpack(&inference__model_infer_request__descriptor, rest.bytes,
+                             scratch, why, &message));
     const Request *infer = (const Request *)(const void *)message;
     VX_TRY(read_rest(infer, why, request));
-    struct tensor_pass pass = {spans, &layout, infer, slots, request};
+    struct tensor_pass pass = {spans, &layout, &rest, infer, slots, request};
     vx_status st = read_tensors(&pass, why);
     if (st.fault)
         for (i32 i = 0; i < request->inputs_count; i++) {

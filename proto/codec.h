@@ -1,10 +1,11 @@
 /* codec - wire bytes <-> request and reply; tensors go straight into their slots.
  *
  * A request arrives as a chain of byte spans: gRPC slices, but this folder does not know
- * gRPC.  Pass one walks the top-level fields: it only measures raw tensors (field 7), and
- * gathers all else into scratch, where protobuf-c unpacks it.  When everything is
- * checked, slots are taken, and pass two copies each tensor once, span by span, into its
- * slot.  A tensor in shared memory has no slot and no raw entry: only its place is read.
+ * gRPC.  Pass one walks the top-level fields and measures raw tensors (field 7).  All else
+ * but the values of typed lists is gathered into scratch, where protobuf-c unpacks it
+ * (rest.h).  When everything is checked, slots are taken, and pass two copies each raw
+ * tensor once, span by span, into its slot, or reads its list from there (typed.h).  A
+ * tensor in shared memory has no slot and no raw entry: only its place is read.
  *
  *   struct vx_spans spans = {list, count, total};
  *   VX_TRY(vx_codec_parse_infer(&spans, &slots, scratch, &why, &request));
@@ -17,7 +18,7 @@
  * Limits   proto/limits.h.
  * Fails    INVALID_ARGUMENT with what was expected and what came; RESOURCE_EXHAUSTED when
  *          the arena has no room, or when what is not raw tensors is larger than
- *          VX_INFER_REST_BYTES_MAX.
+ *          VX_INFER_REST_BYTES_MAX, or VX_INFER_NAMES_BYTES_MAX without typed contents.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -12,17 +12,25 @@
 #define VX_MESSAGE_BYTES_MAX 2147483647
 
 /* All of a ModelInferRequest that is not raw tensor bytes: names, shapes, parameters, and
- * typed contents (what grpcurl users send; 4 MiB of it is a million floats). */
+ * typed contents (what grpcurl users send; 4 MiB of it is a million floats).  It is walked field by
+ * field, and a number at a time, so this bounds how long a message takes a thread. */
 #define VX_INFER_REST_BYTES_MAX (4 << 20)
+
+/* The same without typed contents: names, shapes and parameters.  It is copied, and protobuf-c makes
+ * copies of it.  An honest request has less than 100 KB, with all inputs, outputs and parameters. */
+#define VX_INFER_NAMES_BYTES_MAX (1 << 20)
 
 /* Texts, sub-messages and unknown fields of a message: protobuf-c takes up to some 150 bytes
  * for one of two bytes, and 12 messages of a million took 150 MB for a moment.  A request
  * with all inputs, outputs and parameters that it may have has less than 7,000. */
 #define VX_PARTS_MAX 16384
 
-/* Room for the rest and for what protobuf-c makes of it: typed contents, at most 4 MiB,
- * grow to at most 8 times their bytes. */
-#define VX_INFER_SCRATCH_BYTES (40 << 20)
+/* Room for names, shapes and parameters, for the copies of their texts, and for what protobuf-c
+ * makes of as many parts as there may be: 4 MiB at most.  Each thread that decodes has it. */
+#define VX_INFER_SCRATCH_BYTES (6 << 20)
+
+/* Room for a small message of any other RPC and for its answer, as protobuf-c has them. */
+#define VX_CONTROL_SCRATCH_BYTES (40 << 20)
 
 /* A message of any other RPC: the largest have names and parameters.  It stays in memory
  * until it is answered, and there may be one for each call. */

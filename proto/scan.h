@@ -51,6 +51,21 @@ static inline size_t vx_scan_left(const struct vx_scan *scan)
  * Then the scan is at the value, all field.bytes bytes of which are in the message. */
 VX_MUST_USE vx_status vx_scan_field(struct vx_scan *scan, struct vx_scan_field *field);
 
+/* The same in two steps, for who wants the value of a varint: behind the tag the scan is at it. */
+VX_MUST_USE vx_status vx_scan_tag(struct vx_scan *scan, struct vx_scan_field *field);
+VX_MUST_USE vx_status vx_scan_value(struct vx_scan *scan, struct vx_scan_field *field);
+
+/* The next `bytes`, at most what is left, as a message of their own. */
+static inline struct vx_scan vx_scan_within(const struct vx_scan *scan, size_t bytes)
+{
+    struct vx_scan part = *scan;
+    part.left = bytes;
+    return part;
+}
+
+/* What of the next `bytes` lies in one piece: one byte or more.  The scan stays where it is. */
+struct vx_span vx_scan_piece(struct vx_scan *scan, size_t bytes);
+
 /* Skips `bytes`, at most what is left, and copies them to `out` unless that is NULL. */
 void vx_scan_copy(struct vx_scan *scan, void *out, size_t bytes);
 

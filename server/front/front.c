@@ -317,11 +317,11 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
                                                         .in_group = front_in_group,
                                                         .on_added = front_on_answered},
                            &front->regions));
-    front->scratch_block = vx_alloc(VX_INFER_SCRATCH_BYTES);
+    front->scratch_block = vx_alloc(VX_CONTROL_SCRATCH_BYTES);
     front->answer = vx_alloc(VX_ANSWER_BYTES_MAX);
     VX_ENSURE(front->scratch_block && front->answer, RESOURCE_EXHAUSTED,
               "no memory for answering small questions");
-    vx_arena_init(&front->scratch, front->scratch_block, VX_INFER_SCRATCH_BYTES);
+    vx_arena_init(&front->scratch, front->scratch_block, VX_CONTROL_SCRATCH_BYTES);
     return VX_OK;
 }
 

@@ -49,6 +49,41 @@ static void compare(const struct parse *one, const struct parse *other)
                         &other->request.outputs_region[i]);
 }
 
+/* The values of an input's only list: `width` bytes of each of `count`. */
+static void compare_values(const void *values, size_t count, size_t width,
+                           const u8 *memory, u64 bytes)
+{
+    const size_t narrow = count ? (size_t)bytes / count : 0;
+    VX_ASSERT(narrow <= width && narrow * count == bytes);
+    for (size_t i = 0; i < count; i++)
+        VX_ASSERT(!memcmp(memory + i * narrow, (const u8 *)values + i * width, narrow));
+}
+
+static void compare_typed(const Inference__InferTensorContents *all, const u8 *memory,
+                          u64 bytes)
+{
+    const struct {
+        const void *values;
+        size_t count, width;
+    } lists[] = {
+        {all->bool_contents, all->n_bool_contents, sizeof *all->bool_contents},
+        {all->int_contents, all->n_int_contents, sizeof *all->int_contents},
+        {all->int64_contents, all->n_int64_contents, sizeof *all->int64_contents},
+        {all->uint_contents, all->n_uint_contents, sizeof *all->uint_contents},
+        {all->uint64_contents, all->n_uint64_contents, sizeof *all->uint64_contents},
+        {all->fp32_contents, all->n_fp32_contents, sizeof *all->fp32_contents},
+        {all->fp64_contents, all->n_fp64_contents, sizeof *all->fp64_contents},
+    };
+    size_t count = 0;
+    for (size_t i = 0; i < VX_COUNT(lists); i++) {
+        if (!lists[i].count) continue;
+        VX_ASSERT(!count);
+        count = lists[i].count;
+        compare_values(lists[i].values, count, lists[i].width, memory, bytes);
+    }
+    VX_ASSERT(count || !bytes);
+}
+
 static void compare_with_oracle(const struct parse *parse, const u8 *data, size_t bytes)
 {
     Inference__ModelInferRequest *oracle =
@@ -57,6 +92,10 @@ static void compare_with_oracle(const struct parse *parse, const u8 *data, size_
         VX_ASSERT(oracle);
         VX_ASSERT(!strcmp(oracle->model_name, parse->request.model));
         VX_ASSERT((size_t)parse->request.inputs_count == oracle->n_inputs);
+        for (size_t i = 0; i < oracle->n_inputs; i++)
+            if (oracle->inputs[i]->contents)
+                compare_typed(oracle->inputs[i]->contents, parse_memory(parse, (i32)i),
+                              parse->request.inputs[i].place.bytes);
         i32 input = 0; /* entries are for inputs outside regions */
         for (size_t i = 0; i < oracle->n_raw_input_contents; i++, input++) {
             size_t length = oracle->raw_input_contents[i].len;

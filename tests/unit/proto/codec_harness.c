@@ -243,6 +243,7 @@ void parse_run(struct parse *parse, const struct vx_spans *spans)
     vx_arena_init(&scratch, block, block_bytes);
     parse->status = vx_codec_parse_infer(spans, &parse->heap.slots, &scratch, &parse->why,
                                          &parse->request);
+    parse->scratch_used = scratch.used;
 }
 
 void parse_flat(struct parse *parse, const u8 *bytes, size_t length)

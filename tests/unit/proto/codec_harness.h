@@ -61,6 +61,7 @@ struct parse {
     struct vx_request request;
     struct vx_why why;
     vx_status status;
+    size_t scratch_used;
 };
 extern size_t
     parse_scratch_bytes; /* VX_INFER_SCRATCH_BYTES unless a test says otherwise */

@@ -346,16 +346,16 @@ START_TEST(there_is_a_largest_number_of_parameters)
 }
 END_TEST
 
-/* The limit on everything beside the tensors, to the byte: here an unknown field. */
-START_TEST(the_rest_has_a_largest_size)
+/* The limit on names, shapes and parameters, to the byte: here an unknown field. */
+START_TEST(names_have_a_largest_size)
 {
-    enum { HEAD = 1 + 4 }; /* tag, length */
+    enum { HEAD = 1 + 3 }; /* tag, length */
     wire_write(&wire, GOOD);
     size_t rest = wire.length - 2 * (1 + 1 + 48), all = wire.length;
-    u8 *bytes = calloc(1, VX_INFER_REST_BYTES_MAX + 4096);
+    u8 *bytes = calloc(1, VX_INFER_NAMES_BYTES_MAX + 4096);
     memcpy(bytes, wire.bytes, wire.length);
     for (size_t more = 0; more < 2; more++) {
-        size_t filler = VX_INFER_REST_BYTES_MAX - rest - HEAD + more;
+        size_t filler = VX_INFER_NAMES_BYTES_MAX - rest - HEAD + more;
         u8 *at = bytes + all;
         *at++ = 15 << 3 | 2;
         for (u64 left = filler; at < bytes + all + HEAD; left >>= 7)
@@ -364,8 +364,9 @@ START_TEST(the_rest_has_a_largest_size)
         parse_flat(&parse, bytes, all + HEAD + filler);
         ck_assert_int_eq(vx_status_code(parse.status), more ? EXHAUSTED : VX_CODE_OK);
         if (more)
-            ck_assert_ptr_nonnull(
-                strstr(parse_text(&parse), "typed contents, got 4194305 or more"));
+            ck_assert_ptr_nonnull(strstr(parse_text(&parse),
+                                         "at most 1048576 bytes of names, shapes and "
+                                         "parameters, got more"));
         parse_end(&parse);
     }
     free(bytes);
@@ -397,7 +398,7 @@ int main(void)
     tcase_add_loop_test(tcase, counts_are_what_was_said, 0, VX_COUNT(counts));
     tcase_add_test(tcase, a_request_may_have_a_shape_of_its_own);
     tcase_add_test(tcase, there_is_a_largest_number_of_parameters);
-    tcase_add_test(tcase, the_rest_has_a_largest_size);
+    tcase_add_test(tcase, names_have_a_largest_size);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BYTES VX_INFER_SCRATCH_BYTES
+#define ARENA_BYTES VX_CONTROL_SCRATCH_BYTES
 
 static struct vx_registry *registry;
 static struct vx_front_view view;
