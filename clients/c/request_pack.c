@@ -101,6 +101,14 @@ static enum voxel_code request_check(const struct voxel_request *request,
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "a request has 0..%d inputs, not %d", VOXEL_INPUTS_MAX,
                                (int)request->inputs_count);
+    if ((request->inputs_count && !request->inputs) ||
+        (request->outputs_count > 0 && !request->outputs) ||
+        (request->places_count > 0 && !request->places))
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "a request with inputs_count %d, outputs_count %d and "
+                               "places_count %d needs each of these arrays, not NULL",
+                               (int)request->inputs_count, (int)request->outputs_count,
+                               (int)request->places_count);
     if (request->outputs_count < 0 || request->outputs_count > VOXEL_OUTPUTS_MAX)
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "a request names 0..%d outputs, not %d", VOXEL_OUTPUTS_MAX,

@@ -18,11 +18,15 @@ static const char *kind_name(char kind)
 static vx_status check_coords(const struct vx_example_file *file,
                               struct vx_npz_array *array, struct vx_why *why)
 {
-    VX_ENSURE_WHY(array->rank == 2 && array->shape[1] == 4 && array->kind == 'i' &&
-                      array->size >= 4,
-                  why, INVALID_ARGUMENT, "coords of an example have another shape",
+    VX_ENSURE_WHY(array->rank == 2, why, INVALID_ARGUMENT,
+                  "coords of an example have another shape",
                   "%s: expected coords int32 [N, 4], got %s%d of %d dimensions",
                   file->label, kind_name(array->kind), 8 * array->size, array->rank);
+    VX_ENSURE_WHY(array->shape[1] == 4 && array->kind == 'i' && array->size >= 4, why,
+                  INVALID_ARGUMENT, "coords of an example have another shape",
+                  "%s: expected coords int32 [N, 4], got %s%d [%lld, %lld]", file->label,
+                  kind_name(array->kind), 8 * array->size, (long long)array->shape[0],
+                  (long long)array->shape[1]);
     if (array->size == 4) return VX_OK;
     const i64 *wide = array->data;
     i32 *narrow = array->data;

@@ -331,6 +331,13 @@ def test_what_cannot_be_compared_is_2(folder, example, tmp_path):
         assert sentence in done.stderr, (words, done.stderr)
 
 
+def test_coords_of_another_shape_are_shown(folder, tmp_path):
+    coords, feats = random_grid(1, 20)
+    thin = save(tmp_path / "e.npz", coords[:, 1:], feats)
+    said = record(folder / "ends", thin, tmp_path / "r.npz", code=1).stderr
+    assert "expected coords int32 [N, 4], got int32 [20, 3]" in said, said
+
+
 @pytest.mark.parametrize("flag", ["--device-bytes", "--cache-bytes"])
 def test_an_example_that_does_not_fit_names_what_to_set(folder, tmp_path, flag):
     """Not limits.voxels_max in a folder of the program's own, neither of which the user wrote."""

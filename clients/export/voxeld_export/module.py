@@ -67,7 +67,8 @@ def from_module(
     for name, module in net.named_modules():
         if module.training and isinstance(module, _TRAINED):
             raise ExportError(
-                f"{name} is in training mode, where its answers follow the batch; call eval() first"
+                f"module {name} is in training mode, where its answers follow the batch; "
+                "call eval() first"
             )
     source = _Source(net, example, feats, coords)
     rounded = _Rounded(net, datatype)

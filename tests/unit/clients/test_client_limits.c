@@ -177,6 +177,18 @@ START_TEST(requests_at_their_limits)
 }
 END_TEST
 
+/* A count without its array is a mistake of the caller, not memory to read. */
+START_TEST(counts_need_their_arrays)
+{
+    const struct voxel_request requests[] = {{.model = "m", .inputs_count = 1},
+                                             {.model = "m", .outputs_count = 1},
+                                             {.model = "m", .places_count = 1},
+                                             {.model = "m"}};
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pack(&requests[i]), i < 3 ? VOXEL_INVALID_ARGUMENT : VOXEL_OK);
+}
+END_TEST
+
 START_TEST(codes_have_their_names)
 {
     static const struct {
@@ -255,6 +267,7 @@ int main(void)
                         sizeof answers / sizeof *answers);
     tcase_add_test(tcase, varints_have_64_bits);
     tcase_add_test(tcase, requests_at_their_limits);
+    tcase_add_test(tcase, counts_need_their_arrays);
     tcase_add_test(tcase, codes_have_their_names);
     tcase_add_loop_test(tcase, an_address_is_one_or_says_why_not, 0,
                         sizeof addresses / sizeof *addresses);
