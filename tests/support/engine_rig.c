@@ -94,22 +94,24 @@ void vx_rig_files_close(struct vx_rig_files *files)
 const char *const vx_rig_networks[VX_RIG_NETWORKS] = {
     /* one convolution */
     VX_RIG_HEAD "{\"name\":\"y\",\"op\":\"subm_conv\",\"input\":\"feats\",\"channels\":5,"
-                "\"kernel\":3}],"
+                "\"kernel\":3,\"layout\":\"spconv\"}],"
                 "\"outputs\":[{\"layer\":\"y\"}]}",
     /* a residual block, its skip an output in half precision, its sum an output twice */
-    VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8", ",\"kernel\":3,\"bias\":false") VX_RIG_OP(
-        "batch_norm", "an", "a") VX_RIG_OP("relu", "ar", "an")
-        VX_RIG_CONV("b", "ar", "8", ",\"kernel\":[3,1,5],\"dilation\":2") VX_RIG_OP(
-            "batch_norm", "bn",
-            "b") "{\"name\":\"s\",\"op\":\"add\",\"inputs\":[\"bn\",\"ar\"]}"
-                 "," VX_RIG_OP("silu", "y",
-                               "s") "{\"name\":\"h\",\"op\":\"subm_conv\",\"input\":"
-                                    "\"y\",\"channels\":2,\"kernel\":1,"
-                                    "\"layout\":\"oxyzi\"}],"
-                                    "\"outputs\":[{\"layer\":\"h\"},{\"layer\":\"ar\","
-                                    "\"datatype\":\"FP16\"},{\"layer\":\"y\"},"
-                                    "{\"name\":\"y16\",\"layer\":\"y\",\"datatype\":"
-                                    "\"BF16\"}]}",
+    VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8",
+                            ",\"kernel\":3,\"layout\":\"spconv\",\"bias\":false")
+        VX_RIG_OP("batch_norm", "an", "a") VX_RIG_OP("relu", "ar", "an")
+            VX_RIG_CONV("b", "ar", "8", ",\"kernel\":[3,1,5],\"dilation\":2") VX_RIG_OP(
+                "batch_norm", "bn",
+                "b") "{\"name\":\"s\",\"op\":\"add\",\"inputs\":[\"bn\",\"ar\"]}"
+                     "," VX_RIG_OP(
+                         "silu", "y",
+                         "s") "{\"name\":\"h\",\"op\":\"subm_conv\",\"input\":"
+                              "\"y\",\"channels\":2,\"kernel\":1,"
+                              "\"layout\":\"oxyzi\"}],"
+                              "\"outputs\":[{\"layer\":\"h\"},{\"layer\":\"ar\","
+                              "\"datatype\":\"FP16\"},{\"layer\":\"y\"},"
+                              "{\"name\":\"y16\",\"layer\":\"y\",\"datatype\":"
+                              "\"BF16\"}]}",
     /* ConvNeXt as in TRELLIS.2, and a concat of all that is alive */
     VX_RIG_HEAD VX_RIG_LINEAR("in", "feats", "6") VX_RIG_CONV(
         "c", "in", "6", ",\"kernel\":3,\"layout\":\"vio\"") VX_RIG_OP("layer_norm", "n",

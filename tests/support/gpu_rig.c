@@ -14,7 +14,7 @@ struct vx_engine *vx_gpu_rig_engine;
 size_t vx_gpu_rig_cache_bytes = VX_GPU_RIG_CACHE_BYTES;
 
 const char *const vx_gpu_rig_odd = VX_RIG_HEAD VX_RIG_CONV(
-    "a", "feats", "7", ",\"kernel\":3") VX_RIG_OP("relu", "ar", "a")
+    "a", "feats", "7", ",\"kernel\":3,\"layout\":\"spconv\"") VX_RIG_OP("relu", "ar", "a")
     VX_RIG_LINEAR("b", "ar", "20") VX_RIG_OP("layer_norm", "bn", "b") VX_RIG_CONV(
         "c", "bn", "1",
         ",\"kernel\":[1,3,5]") "{\"name\":\"j\",\"op\":\"concat\",\"inputs\":[\"c\","

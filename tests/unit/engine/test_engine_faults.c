@@ -58,11 +58,12 @@ END_TEST
 /* NaN and infinity spread as the arithmetic defines, and no further. */
 START_TEST(what_is_not_a_number_passes_through)
 {
-    static const char *const json = VX_RIG_HEAD VX_RIG_CONV(
-        "c", "feats", "4", ",\"kernel\":3") VX_RIG_OP("relu", "r", "c")
-        VX_RIG_LINEAR("y", "r", "4") "{\"name\":\"z\",\"op\":\"gelu\",\"input\":\"y\"}],"
-                                     "\"outputs\":[{\"layer\":\"z\"},{\"name\":\"half\","
-                                     "\"layer\":\"z\",\"datatype\":\"FP16\"}]}";
+    static const char *const json =
+        VX_RIG_HEAD VX_RIG_CONV("c", "feats", "4", ",\"kernel\":3,\"layout\":\"spconv\"")
+            VX_RIG_OP("relu", "r", "c") VX_RIG_LINEAR(
+                "y", "r", "4") "{\"name\":\"z\",\"op\":\"gelu\",\"input\":\"y\"}],"
+                               "\"outputs\":[{\"layer\":\"z\"},{\"name\":\"half\","
+                               "\"layer\":\"z\",\"datatype\":\"FP16\"}]}";
     vx_rig_write_model(vx_rig_root, json, 3);
     struct vx_model *model = vx_rig_load(vx_rig_root);
     struct vx_rig_request *request = vx_rig_request(5, 60, 3, VX_DTYPE_F32);
@@ -227,9 +228,10 @@ START_TEST(a_map_that_does_not_fit_is_said)
     vx_engine_close(&vx_rig_engine);
     ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
     vx_rig_write_model(vx_rig_root,
-                       VX_RIG_HEAD "{\"name\":\"y\",\"op\":\"subm_conv\",\"input\":"
-                                   "\"feats\",\"channels\":5,\"kernel\":3}],"
-                                   "\"outputs\":[{\"layer\":\"y\"}]}",
+                       VX_RIG_HEAD
+                       "{\"name\":\"y\",\"op\":\"subm_conv\",\"input\":"
+                       "\"feats\",\"channels\":5,\"kernel\":3,\"layout\":\"spconv\"}],"
+                       "\"outputs\":[{\"layer\":\"y\"}]}",
                        3);
     struct vx_model *model = vx_rig_load(vx_rig_root);
     struct vx_rig_request *small = vx_rig_request(1, 40, 4, VX_DTYPE_F32);

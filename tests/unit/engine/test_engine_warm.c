@@ -16,13 +16,14 @@ static char slow_root[VX_TEST_PATH_BYTES + 8];
 static struct vx_model *load_slow(const char *sizes)
 {
     char json[1024];
-    snprintf(json, sizeof json,
-             VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8", ",\"kernel\":3")
-                 VX_RIG_CONV("b", "a", "8", ",\"kernel\":3")
-                     VX_RIG_LINEAR("y", "b", "4") "{\"name\":\"z\",\"op\":\"layer_norm\","
-                                                  "\"input\":\"y\"}],\"outputs\":"
-                                                  "[{\"layer\":\"z\"}],\"warmup\":[%s]}",
-             sizes);
+    snprintf(
+        json, sizeof json,
+        VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8", ",\"kernel\":3,\"layout\":\"spconv\"")
+            VX_RIG_CONV("b", "a", "8", ",\"kernel\":3")
+                VX_RIG_LINEAR("y", "b", "4") "{\"name\":\"z\",\"op\":\"layer_norm\","
+                                             "\"input\":\"y\"}],\"outputs\":"
+                                             "[{\"layer\":\"z\"}],\"warmup\":[%s]}",
+        sizes);
     snprintf(slow_root, sizeof slow_root, "%s/slow", vx_rig_root);
     vx_rig_write_model(slow_root, json, 5);
     return vx_rig_load(slow_root);

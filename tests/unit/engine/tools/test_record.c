@@ -181,7 +181,8 @@ static struct parsed parse(const char *text)
     return parsed;
 }
 
-#define CONV(name_, input_) VX_RIG_CONV(name_, input_, "4", ",\"kernel\":3")
+#define CONV(name_, input_)                                                              \
+    VX_RIG_CONV(name_, input_, "4", ",\"kernel\":3,\"layout\":\"spconv\"")
 static const char levels[] = VX_RIG_HEAD CONV("stem", "feats") VX_RIG_OP(
     "relu", "act",
     "stem") "{\"name\":\"down\",\"op\":\"sparse_conv\",\"input\":\"act\",\"channels\":4,"

@@ -16,7 +16,7 @@
     "{\"name\":\"end\",\"op\":\"affine\",\"input\":\"z\",\"scale\":2}],\"outputs\":[{"   \
     "\"layer\":\"end\"}]}"
 #define CONV(name_, input_, channels_)                                                   \
-    VX_RIG_CONV(name_, input_, channels_, ",\"kernel\":3")
+    VX_RIG_CONV(name_, input_, channels_, ",\"kernel\":3,\"layout\":\"spconv\"")
 
 #define CONCAT(name_, a_, b_)                                                            \
     "{\"name\":\"" name_ "\",\"op\":\"concat\",\"inputs\":[\"" a_ "\",\"" b_ "\"]},"

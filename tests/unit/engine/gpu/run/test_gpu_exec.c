@@ -199,7 +199,8 @@ START_TEST(precision_follows_the_weights)
     };
     char text[1024];
     snprintf(text, sizeof text,
-             VX_RIG_HEAD VX_RIG_CONV("a", "feats", "2", ",\"kernel\":3,\"bias\":false")
+             VX_RIG_HEAD VX_RIG_CONV("a", "feats", "2",
+                                     ",\"kernel\":3,\"layout\":\"spconv\",\"bias\":false")
                  VX_RIG_LINEAR("b", "a", "2") "{\"name\":\"r\",\"op\":\"relu\",\"input\":"
                                               "\"b\"}],\"outputs\":[{\"layer\":\"r\"}],"
                                               "\"precision\":\"%s\"}",

@@ -59,10 +59,11 @@ END_TEST
 /* NaN and infinity spread as the arithmetic defines, and no further. */
 START_TEST(what_is_not_a_number_passes_through)
 {
-    static const char *const json = VX_RIG_HEAD VX_RIG_CONV(
-        "c", "feats", "4", ",\"kernel\":3") VX_RIG_OP("relu", "r", "c")
-        VX_RIG_LINEAR("y", "r", "4") "{\"name\":\"z\",\"op\":\"gelu\",\"input\":\"y\"}],"
-                                     "\"outputs\":[{\"layer\":\"z\"}]}";
+    static const char *const json =
+        VX_RIG_HEAD VX_RIG_CONV("c", "feats", "4", ",\"kernel\":3,\"layout\":\"spconv\"")
+            VX_RIG_OP("relu", "r", "c") VX_RIG_LINEAR(
+                "y", "r", "4") "{\"name\":\"z\",\"op\":\"gelu\",\"input\":\"y\"}],"
+                               "\"outputs\":[{\"layer\":\"z\"}]}";
     static const char *const words[] = {"fp32", "fp16", "bf16"};
     vx_gpu_rig_write(words[_i], json, 3);
     struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
@@ -91,10 +92,11 @@ END_TEST
 START_TEST(what_does_not_fit_is_refused_with_the_numbers)
 {
     char text[1024], said[64];
-    snprintf(text, sizeof text, "%s",
-             VX_RIG_HEAD VX_RIG_CONV("a", "feats", "64", ",\"kernel\":3")
-                 VX_RIG_LINEAR("y", "a", "1") "{\"name\":\"z\",\"op\":\"relu\",\"input\":"
-                                              "\"y\"}],\"outputs\":[{\"layer\":\"z\"}]}");
+    snprintf(
+        text, sizeof text, "%s",
+        VX_RIG_HEAD VX_RIG_CONV("a", "feats", "64", ",\"kernel\":3,\"layout\":\"spconv\"")
+            VX_RIG_LINEAR("y", "a", "1") "{\"name\":\"z\",\"op\":\"relu\",\"input\":"
+                                         "\"y\"}],\"outputs\":[{\"layer\":\"z\"}]}");
     vx_gpu_rig_reopen(4 << 20, NULL);
     vx_gpu_rig_write("fp16", text, 1);
     struct vx_model *model = vx_gpu_rig_load(vx_rig_root);

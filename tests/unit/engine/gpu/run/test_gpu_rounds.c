@@ -20,7 +20,8 @@
 /* One convolution of 3 channels to 5. */
 #define NETWORK                                                                          \
     VX_RIG_HEAD "{\"name\":\"y\",\"op\":\"subm_conv\",\"input\":\"feats\","              \
-                "\"channels\":5,\"kernel\":3}],\"outputs\":[{\"layer\":\"y\"}],"         \
+                "\"channels\":5,\"kernel\":3,\"layout\":\"spconv\"}],"                   \
+                "\"outputs\":[{\"layer\":\"y\"}],"                                       \
                 "\"limits\":{\"voxels_max\":40},\"warmup\":[1]}"
 
 static struct vx_model *model;
