@@ -78,21 +78,38 @@ static vx_status rest_contents(struct vx_scan scan, struct rest_out *out,
     return rest_wrap(out, begin, VX_TYPED_CONTENTS);
 }
 
+/* A field, from `before` to where the walk is then, and its value. */
+struct rest_field {
+    struct vx_scan before, value;
+    struct vx_scan_field field;
+};
+
+static vx_status rest_next(struct vx_scan *scan, struct rest_field *next)
+{
+    next->before = *scan;
+    VX_TRY(vx_scan_field(scan, &next->field));
+    next->value = vx_scan_within(scan, next->field.bytes);
+    vx_scan_copy(scan, NULL, next->field.bytes);
+    return VX_OK;
+}
+
+static bool is_message(const struct rest_field *next, u32 number)
+{
+    return next->field.number == number && next->field.type == VX_SCAN_BYTES;
+}
+
 static vx_status rest_input(struct vx_scan scan, struct rest_out *out,
                             struct vx_typed *typed)
 {
     const size_t begin = out->used;
-    struct vx_scan_field field;
+    struct rest_field next;
     *typed = (struct vx_typed){.input = scan};
     while (vx_scan_left(&scan)) {
-        const struct vx_scan before = scan;
-        VX_TRY(vx_scan_field(&scan, &field));
-        const struct vx_scan value = vx_scan_within(&scan, field.bytes);
-        vx_scan_copy(&scan, NULL, field.bytes);
-        if (field.number == VX_TYPED_CONTENTS && field.type == VX_SCAN_BYTES)
-            VX_TRY(rest_contents(value, out, typed));
+        VX_TRY(rest_next(&scan, &next));
+        if (is_message(&next, VX_TYPED_CONTENTS))
+            VX_TRY(rest_contents(next.value, out, typed));
         else
-            VX_TRY(rest_add(out, before, &scan));
+            VX_TRY(rest_add(out, next.before, &scan));
     }
     return rest_wrap(out, begin, FIELD_INPUT);
 }
@@ -102,20 +119,17 @@ static vx_status rest_walk(const struct vx_spans *spans, struct rest_out *out,
 {
     struct vx_typed beyond; /* of inputs that are too many, which is found out later */
     struct vx_scan scan;
-    struct vx_scan_field field;
+    struct rest_field next;
     i32 inputs = 0;
     vx_scan_init(&scan, spans);
     while (vx_scan_left(&scan)) {
-        const struct vx_scan before = scan;
-        VX_TRY(vx_scan_field(&scan, &field));
-        const struct vx_scan value = vx_scan_within(&scan, field.bytes);
-        vx_scan_copy(&scan, NULL, field.bytes);
-        if (field.number == VX_REST_RAW) continue;
-        if (field.number == FIELD_INPUT && field.type == VX_SCAN_BYTES) {
+        VX_TRY(rest_next(&scan, &next));
+        if (next.field.number == VX_REST_RAW) continue;
+        if (is_message(&next, FIELD_INPUT)) {
             const bool fits = inputs < VX_INPUTS_MAX;
-            VX_TRY(rest_input(value, out, fits ? &rest->inputs[inputs++] : &beyond));
+            VX_TRY(rest_input(next.value, out, fits ? &rest->inputs[inputs++] : &beyond));
         } else {
-            VX_TRY(rest_add(out, before, &scan));
+            VX_TRY(rest_add(out, next.before, &scan));
         }
     }
     rest->bytes = (struct vx_span){out->bytes, out->used};

@@ -3,8 +3,8 @@
  * They take room, and nobody is closed for that: it is our doing.  Whose call a whole message is, gRPC
  * does not tell; it is named by its length when we have done with it.  Where its stream has ended before
  * that, it is an orphan: its client may have reset it, and a thread of ours may have the message all
- * the same.  300 connections with a reset behind each 4 MB had 660 MB of them.  gRPC may also have
- * dropped it, so there are no more orphans than calls that may have one, and none for long.
+ * the same: 200 connections with a reset behind each 2 MB made the front grow by 164 MB.  gRPC may also
+ * have dropped it, so there are no more orphans than calls that may have one, and none for long.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
