@@ -246,8 +246,9 @@ static void orders_case(struct vx_rig *rig, const struct shape *shapes, i32 coun
     struct vx_why why = {""};
     const size_t bytes = place(shapes, count, NULL, NULL, NULL);
     u8 *device = vx_rig_device(rig, bytes + SLACK);
-    struct vx_gpu_upload upload = {vx_rig_take(rig, VX_GPU_UPLOAD_BYTES), device,
-                                   VX_GPU_UPLOAD_BYTES, 0};
+    struct vx_gpu_upload upload = {.host = vx_rig_take(rig, VX_GPU_UPLOAD_BYTES),
+                                   .device = device,
+                                   .bytes = VX_GPU_UPLOAD_BYTES};
     rig->trials++;
     vx_rig_need(rig,
                 vx_gpu_fill(rig->bench.gpu, rig->bench.stream,

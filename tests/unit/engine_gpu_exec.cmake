@@ -32,6 +32,10 @@ endforeach()
 vx_unit_test(NAME test_gpu_neighbours LIBS engine LABELS mixes
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})
+# Requests that kernels read and write where they lie.
+vx_unit_test(NAME test_gpu_direct LIBS engine
+  SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
+    tests/support/model_files.c ${vx_network_oracle})
 vx_unit_test(NAME test_gpu_live LIBS engine SECONDS 10 BUSY LABELS mixes
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})

@@ -317,6 +317,16 @@ vx_status vx_gpu_host_pin(struct vx_gpu *gpu, void *memory, size_t bytes,
     return VX_GPU_CALL(gpu, why, host_pin, memory, bytes, 0);
 }
 
+struct vx_gpu_reach vx_gpu_host_reach(struct vx_gpu *gpu, void *memory, size_t bytes)
+{
+    struct vx_why unused;
+    u64 at = 0;
+    if (!gpu->driver.host_at || vx_gpu_enter(gpu, &unused).fault ||
+        gpu->driver.host_at(&at, memory, 0) || at != address(memory))
+        return (struct vx_gpu_reach){NULL, 0};
+    return (struct vx_gpu_reach){memory, bytes};
+}
+
 vx_status vx_gpu_host_alloc(struct vx_gpu *gpu, size_t bytes, struct vx_why *why,
                             void **memory)
 {

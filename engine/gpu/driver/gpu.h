@@ -76,6 +76,20 @@ VX_MUST_USE vx_status vx_gpu_memory_info(struct vx_gpu *gpu, struct vx_why *why,
 /* Page-locks host memory for DMA; if this fails, copies are only slower. */
 VX_MUST_USE vx_status vx_gpu_host_pin(struct vx_gpu *gpu, void *memory, size_t bytes,
                                       struct vx_why *why);
+/* Page-locked host memory that kernels read and write where it lies, at its own address. */
+struct vx_gpu_reach {
+    const u8 *begin;
+    size_t bytes;
+};
+/* Of memory that pin or host_alloc has made; 0 bytes if the driver maps it elsewhere, or not, and on
+ * AMD's, where what a kernel has written there was never tried. */
+struct vx_gpu_reach vx_gpu_host_reach(struct vx_gpu *gpu, void *memory, size_t bytes);
+static inline bool vx_gpu_reaches(const struct vx_gpu_reach *reach, const void *at,
+                                  size_t bytes)
+{
+    const u64 from = (u64)(uintptr_t)at - (u64)(uintptr_t)reach->begin;
+    return bytes <= reach->bytes && from <= reach->bytes - bytes;
+}
 /* Allocates page-locked host memory, for small data that is copied often. */
 VX_MUST_USE vx_status vx_gpu_host_alloc(struct vx_gpu *gpu, size_t bytes,
                                         struct vx_why *why, void **memory);

@@ -156,6 +156,16 @@ static int fake_host_close(void *memory)
     return memory_drop(&fake.hosts, (u64)(uintptr_t)memory) ? 0 : VX_DRIVER_INVALID_VALUE;
 }
 
+/* All memory of the host is mapped where it lies. */
+static int fake_host_at(u64 *at, void *memory, unsigned flags)
+{
+    int code = vx_fake_step();
+    if (code) return code;
+    if (!memory || flags) return VX_DRIVER_INVALID_VALUE;
+    *at = (u64)(uintptr_t)memory;
+    return 0;
+}
+
 void vx_driver_fake_memory(struct vx_driver *driver)
 {
     driver->memory_info = fake_memory_info;
@@ -163,4 +173,5 @@ void vx_driver_fake_memory(struct vx_driver *driver)
     driver->memory_close = fake_memory_close;
     driver->host_open = fake_host_open;
     driver->host_close = fake_host_close;
+    driver->host_at = fake_host_at;
 }

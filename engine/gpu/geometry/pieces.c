@@ -278,10 +278,14 @@ vx_status vx_gpu_pieces_results(const struct vx_gpu_queue *queue,
         for (size_t m = 0; m < maps; m++)
             ((const u64 **)pairs.host)[(size_t)i * maps + m] = piece->maps[m].pairs;
     }
-    VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
+    if (!upload->reached) VX_TRY(vx_gpu_upload_send(queue, upload, from, why));
     const struct vx_piece_results_args args = {
-        results->pieces_count, results->maps_count,      places.device,
-        pairs.device,          (void *)results->results, results->each};
+        results->pieces_count,
+        results->maps_count,
+        upload->reached ? places.host : places.device,
+        upload->reached ? pairs.host : pairs.device,
+        (void *)results->results,
+        results->each};
     return vx_gpu_map_launch(queue, "piece_results", &args, why);
 }
 

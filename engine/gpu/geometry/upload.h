@@ -26,6 +26,7 @@ struct vx_gpu_upload {
     u8 *host;
     u8 *device;
     size_t bytes, used;
+    bool reached; /* kernels read `host`, too: for what each reads once (gpu.h: reach) */
 };
 #define VX_GPU_UPLOAD_BYTES (256 << 10)
 /* The part of it for a join: the descriptions of M pieces with K maps and lists take at most

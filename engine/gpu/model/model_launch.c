@@ -47,6 +47,18 @@ static bool run_next(const struct vx_gpu_forward *forward, struct run *run)
     return true;
 }
 
+/* Whether the rows of the round's only item are read or written where they lie. */
+static bool rows_direct(const struct vx_gpu_forward *forward, u32 part, const void *at,
+                        const struct vx_rows_args *args)
+{
+    const size_t number = args->number == VX_NUMBER_F32 ? sizeof(f32) : sizeof(u16);
+    const size_t row = (size_t)args->c * number;
+    return forward->items_count == 1 && args->n <= vx_gpu_direct_rows(row) &&
+           (u64)(uintptr_t)at % number == 0 &&
+           vx_gpu_direct(forward->host, forward->items[0]->on_device & part, at,
+                         (size_t)args->n * row);
+}
+
 /* Stages a run where it would begin if all features had the widest type, so that runs do
  * not overlap.  Row numbers count from the first row of the round, so args.in is moved to
  * where that row would be. */
@@ -60,7 +72,7 @@ static vx_status feats_run(const struct vx_gpu_forward *forward, const struct ru
     u8 *staged = vx_gpu_tensor(forward, plan->staged_feats),
        *tensor = vx_gpu_tensor(forward, 0);
     staged += first * (size_t)c * sizeof(f32);
-    const struct vx_rows_args args = {
+    struct vx_rows_args args = {
         .n = run->n,
         .c = c,
         .cp = cp,
@@ -69,6 +81,11 @@ static vx_status feats_run(const struct vx_gpu_forward *forward, const struct ru
         .in = staged - first * row_bytes,
         .out = tensor + first * tensor_row,
     };
+    const void *lies = forward->items[run->first]->feats;
+    if (rows_direct(forward, VX_ITEM_FEATS, lies, &args)) {
+        args.in = lies;
+        return vx_gpu_pass_launch(forward, VX_GPU_ROWS_IN, &args, why);
+    }
     for (i32 i = run->first; i < run->first + run->count; i++) {
         const struct vx_item *item = forward->items[i];
         size_t bytes = (size_t)item->voxels * row_bytes;
@@ -117,6 +134,26 @@ static const i32 *output_rows(const struct vx_gpu_forward *forward, i32 output)
     return coords < 0 ? forward->rows : forward->ranks[coords];
 }
 
+/* Copies an output, staged for all items one after the other, to those that want it. */
+static vx_status output_copy(const struct vx_gpu_forward *forward, i32 output,
+                             const u8 *staged, struct vx_why *why)
+{
+    const struct vx_plan *plan = forward->choices->plan;
+    const i32 tensor = plan->outputs[output], set = plan->tensor_sets[tensor];
+    const size_t row_bytes = (size_t)vx_gpu_channels(forward, tensor) *
+                             vx_dtype_bytes(plan->graph->network->outputs[output].dtype);
+    for (i32 i = 0; i < forward->items_count; i++) {
+        const struct vx_item *item = forward->items[i];
+        const size_t bytes = (size_t)item_rows(forward, i, set) * row_bytes;
+        if (item->outputs[output] && bytes && !item->status.fault)
+            VX_TRY(vx_gpu_item_out(
+                &forward->queue, item->on_device & VX_ITEM_OUTPUT(output),
+                &(struct vx_gpu_copy){item->outputs[output], staged, bytes}, why));
+        staged += bytes;
+    }
+    return VX_OK;
+}
+
 /* Converts an output from the rows of the round to the rows of the requests, for all
  * items, then copies it to those that want it. */
 static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
@@ -126,32 +163,25 @@ static vx_status output_run(const struct vx_gpu_forward *forward, i32 output,
     enum vx_dtype dtype = plan->graph->network->outputs[output].dtype;
     i32 tensor = plan->outputs[output], c = vx_gpu_channels(forward, tensor);
     i32 set = plan->tensor_sets[tensor];
-    u8 *staged = vx_gpu_tensor(forward, plan->staged_outputs[output]);
-    const struct vx_rows_args args = {
+    struct vx_rows_args args = {
         .n = forward->places->rows[set],
         .c = c,
         .cp = vx_gpu_stride(forward, tensor),
         .number = dtype == VX_DTYPE_I32 ? 0 : vx_gpu_number_of(dtype),
         .rows = output_rows(forward, output),
         .in = vx_gpu_tensor(forward, tensor),
-        .out = staged,
+        .out = vx_gpu_tensor(forward, plan->staged_outputs[output]),
     };
     if (!args.n) return VX_OK;
     if (dtype == VX_DTYPE_I32) /* an argmax, which is as the outputs want it */
-        staged = vx_gpu_tensor(forward, tensor);
-    else
-        VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ROWS_OUT, &args, why));
-    for (i32 i = 0; i < forward->items_count; i++) {
-        const struct vx_item *item = forward->items[i];
-        size_t rows = (size_t)item_rows(forward, i, set);
-        size_t bytes = rows * (size_t)c * vx_dtype_bytes(dtype);
-        if (item->outputs[output] && bytes && !item->status.fault)
-            VX_TRY(vx_gpu_item_out(
-                &forward->queue, item->on_device & VX_ITEM_OUTPUT(output),
-                &(struct vx_gpu_copy){item->outputs[output], staged, bytes}, why));
-        staged += bytes;
-    }
-    return VX_OK;
+        return output_copy(forward, output, args.in, why);
+    const struct vx_item *item = forward->items[0];
+    const bool direct =
+        item_rows(forward, 0, set) == args.n && !item->status.fault &&
+        rows_direct(forward, VX_ITEM_OUTPUT(output), item->outputs[output], &args);
+    if (direct) args.out = item->outputs[output];
+    VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ROWS_OUT, &args, why));
+    return direct ? VX_OK : output_copy(forward, output, args.out, why);
 }
 
 /* The coordinates of a set with outputs. */

@@ -114,10 +114,13 @@ static void open_host(struct device *device, const struct vx_gpu_settings *setti
     if (!settings->host) return;
     vx_status status =
         vx_gpu_host_pin(device->gpu, settings->host, settings->host_bytes, &why);
-    if (status.fault)
+    if (status.fault) {
         VX_LOG(GPU_PIN, VX_LOG_TEXT("why", vx_status_text(status, &why)));
-    else
-        device->pinned = settings->host;
+        return;
+    }
+    device->pinned = settings->host;
+    device->batches.room.host =
+        vx_gpu_host_reach(device->gpu, settings->host, settings->host_bytes);
 }
 
 /* The explicit convolution multiplies with the vendor's library if there is one. */

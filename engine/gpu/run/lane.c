@@ -43,9 +43,10 @@ static vx_status open_memory(struct vx_gpu_lane *lane, struct vx_why *why)
     VX_TRY(vx_gpu_alloc(lane->gpu, layout.bytes, why, &lane->device));
     VX_TRY(vx_gpu_host_alloc(lane->gpu, layout.bytes, why, &lane->host));
     u8 *device = lane->device, *host = lane->host;
-    lane->upload = (struct vx_gpu_upload){host, device, VX_GPU_UPLOAD_BYTES, 0};
-    lane->results = (void *)(device + layout.results);
     lane->answers = (void *)(host + layout.results);
+    const bool reached = vx_gpu_host_reach(lane->gpu, host, layout.bytes).bytes > 0;
+    lane->upload = (struct vx_gpu_upload){host, device, VX_GPU_UPLOAD_BYTES, 0, reached};
+    lane->results = reached ? lane->answers : (void *)(device + layout.results);
     lane->differs = (void *)(device + layout.differs);
     lane->faults = (void *)(device + layout.faults);
     lane->counts = host + layout.counts;
@@ -119,6 +120,14 @@ vx_status vx_gpu_lane_elapsed(struct vx_gpu_lane *lane, enum vx_gpu_mark begin,
                                 &elapsed));
     *ns = (i64)elapsed;
     return VX_OK;
+}
+
+vx_status vx_gpu_lane_answer(struct vx_gpu_lane *lane, struct vx_gpu_stream *stream,
+                             size_t bytes, struct vx_why *why)
+{
+    const struct vx_gpu_copy copy = {lane->answers, lane->results, bytes};
+    if (lane->results == lane->answers) return VX_OK;
+    return vx_gpu_copy_out(lane->gpu, stream, &copy, why);
 }
 
 vx_status vx_gpu_lane_wait(struct vx_gpu_lane *lane, struct vx_why *why)

@@ -59,8 +59,9 @@ struct vx_gpu_lane {
     /* With stages: where the geometry of a stage begins, and ends; not of stage 0. */
     struct vx_gpu_event *stages[VX_SETS_MAX][2];
     struct vx_gpu_upload upload;
-    /* On the device, one per member of the round; `answers` is the host's copy.  Behind the
-     * last one, the pairs of each map of each member (round_fills.h). */
+    /* One per member of the round, where kernels write them, and where the host reads them: the
+     * same, or a copy (vx_gpu_lane_answer).  Behind the last one, the pairs of each map of each
+     * member (round_fills.h). */
     struct vx_gpu_piece_result *results, *answers;
     u32 *differs;
     u32 (*faults)[2];
@@ -79,6 +80,10 @@ VX_MUST_USE vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mar
 VX_MUST_USE vx_status vx_gpu_lane_elapsed(struct vx_gpu_lane *lane,
                                           enum vx_gpu_mark begin, enum vx_gpu_mark end,
                                           struct vx_why *why, i64 *ns);
+/* Copies so many bytes of results out, unless kernels write them where the host reads them. */
+VX_MUST_USE vx_status vx_gpu_lane_answer(struct vx_gpu_lane *lane,
+                                         struct vx_gpu_stream *stream, size_t bytes,
+                                         struct vx_why *why);
 /* For all that is on its streams. */
 VX_MUST_USE vx_status vx_gpu_lane_wait(struct vx_gpu_lane *lane, struct vx_why *why);
 

@@ -26,6 +26,7 @@ void vx_gpu_round_forward(struct vx_gpu_round *round, bool stays)
     round->forward = (struct vx_gpu_forward){
         .gpu = round->room->gpu,
         .queue = round->lane->queue,
+        .host = &round->room->host,
         .choices = gpu->choices,
         .places = stays ? &round->places : &gpu->places,
         .weights = gpu->weights,

@@ -50,6 +50,7 @@ struct vx_geometry_cache;
 struct vx_gpu_room {
     struct vx_gpu *gpu;
     struct vx_gpu_store *store;
+    struct vx_gpu_reach host; /* the memory of requests, if kernels reach it */
     u8 *block; /* of all rounds: one lane uses its beginning, the other its end */
     size_t bytes, used_max;
     /* To find bad coordinates for the error. */

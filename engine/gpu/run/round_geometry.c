@@ -131,6 +131,24 @@ static vx_status build(struct vx_gpu_making *making)
     return vx_gpu_pieces_build(&making->queue, &round->lane->upload, &build, making->why);
 }
 
+/* Where a member's coordinates are compared: where they lie, or in a copy. */
+static vx_status coords_sent(const struct vx_gpu_making *making, i32 index,
+                             const i32 **at)
+{
+    const struct vx_gpu_round *round = making->round;
+    const struct vx_item *item = round->members[index].item;
+    const size_t bytes =
+        (size_t)item->voxels * (size_t)item->coords_columns * sizeof *item->coords;
+    void *copy = round->block + making->places->coords[index];
+    const bool direct =
+        !item->coords_change &&
+        vx_gpu_direct(&round->room->host, item->on_device & VX_ITEM_COORDS, item->coords,
+                      bytes);
+    *at = direct ? item->coords : copy;
+    if (direct) return VX_OK;
+    return vx_gpu_round_copy_coords(round, index, copy, &making->queue, making->why);
+}
+
 static vx_status compare(const struct vx_gpu_making *making)
 {
     const struct vx_gpu_round *round = making->round;
@@ -138,9 +156,9 @@ static vx_status compare(const struct vx_gpu_making *making)
     i32 count = 0;
     for (i32 i = 0; i < round->members_count; i++) {
         const struct vx_gpu_member *member = &round->members[i];
-        void *sent = round->block + making->places->coords[i];
         if (!member->compared) continue;
-        VX_TRY(vx_gpu_round_copy_coords(round, i, sent, &making->queue, making->why));
+        const i32 *sent;
+        VX_TRY(coords_sent(making, i, &sent));
         compared[count++] = (struct vx_gpu_compared){
             .a = sent,
             .b = vx_gpu_kept_coords(member->kept),
@@ -258,9 +276,7 @@ static vx_status results(const struct vx_gpu_making *making)
     size_t bytes = (size_t)round->members_count * sizeof *lane->results;
     if (results.each)
         bytes += (size_t)round->members_count * (size_t)results.maps_count * sizeof(u64);
-    return vx_gpu_copy_out(lane->gpu, making->queue.stream,
-                           &(struct vx_gpu_copy){lane->answers, lane->results, bytes},
-                           making->why);
+    return vx_gpu_lane_answer(lane, making->queue.stream, bytes, making->why);
 }
 
 /* True if layers read what is ordered: sums over samples, the order itself, or an argmax, which

@@ -133,24 +133,23 @@ static vx_status faults_send(struct vx_gpu_round *round,
 {
     struct vx_gpu_lane *lane = round->lane;
     const i32 count = round->made.levels.requests_count;
-    struct vx_gpu_copy copy = {lane->answers, lane->results,
-                               (size_t)count * sizeof *lane->results};
     u32 *differs[VX_BATCH_ITEMS_MAX];
     for (i32 r = 0; r < count; r++) {
         const bool compared = round->members[round->made.of[r]].compared;
         differs[r] = compared ? &lane->differs[round->made.of[r]] : NULL;
     }
     if (count == 1 && !differs[0]) {
-        copy = (struct vx_gpu_copy){lane->answers[0].fault, pieces[0].fault,
-                                    sizeof lane->answers[0].fault};
-    } else {
-        const struct vx_gpu_results results = {.pieces = pieces,
-                                               .pieces_count = count,
-                                               .differs = differs,
-                                               .results = lane->results};
-        VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, why));
+        const struct vx_gpu_copy copy = {lane->answers[0].fault, pieces[0].fault,
+                                         sizeof lane->answers[0].fault};
+        return vx_gpu_copy_out(lane->gpu, lane->queue.stream, &copy, why);
     }
-    return vx_gpu_copy_out(lane->gpu, lane->queue.stream, &copy, why);
+    const struct vx_gpu_results results = {.pieces = pieces,
+                                           .pieces_count = count,
+                                           .differs = differs,
+                                           .results = lane->results};
+    VX_TRY(vx_gpu_pieces_results(&lane->queue, &lane->upload, &results, why));
+    return vx_gpu_lane_answer(lane, lane->queue.stream,
+                              (size_t)count * sizeof *lane->results, why);
 }
 
 /* Copies out what the host must know: faults, and the size of each set. */
