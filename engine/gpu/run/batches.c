@@ -220,6 +220,7 @@ static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     round->other = &other_of(batches, slot)->lane;
     round->model = slot->model;
     round->device_ns = slot->shared_ns = 0;
+    round->times_count = 1;
     round->ends_beside = false;
     vx_gpu_round_hold(round, &refused);
     if (refused) {
@@ -372,6 +373,8 @@ static void poll(struct vx_gpu_batches *batches)
         if (!slot->running) continue;
         while (slot->running && ready) {
             vx_status status = round_ready(slot, &why, &ready);
+            if (!status.fault && !ready && slot->stage == VX_GPU_STAGE_END)
+                status = vx_gpu_round_look(&slot->round, &why);
             if (status.fault)
                 round_fail(batches, slot, status, &why);
             else if (ready)

@@ -83,16 +83,33 @@ vx_status vx_gpu_round_outputs(struct vx_gpu_round *round, struct vx_why *why)
     return vx_gpu_lane_mark(round->lane, VX_GPU_MARK_END, why);
 }
 
-/* Nanoseconds between the marks; [0] is not used. */
-static vx_status times_read(struct vx_gpu_round *round, struct vx_why *why,
-                            i64 times[VX_GPU_MARKS_COUNT])
+static vx_status time_read(struct vx_gpu_round *round, struct vx_why *why)
 {
-    for (int i = 1; i < VX_GPU_MARKS_COUNT; i++) {
-        VX_TRY(vx_gpu_lane_elapsed(round->lane, (enum vx_gpu_mark)(i - 1),
-                                   (enum vx_gpu_mark)i, why, &times[i]));
-        round->device_ns += times[i];
+    const i32 mark = round->times_count;
+    i64 *ns = &round->times[mark];
+    VX_TRY(vx_gpu_lane_elapsed(round->lane, (enum vx_gpu_mark)(mark - 1),
+                               (enum vx_gpu_mark)mark, why, ns));
+    round->device_ns += *ns;
+    round->times_count++;
+    return VX_OK;
+}
+
+vx_status vx_gpu_round_look(struct vx_gpu_round *round, struct vx_why *why)
+{
+    bool passed = true;
+    while (passed && round->times_count < VX_GPU_MARKS_COUNT) {
+        VX_TRY(vx_gpu_event_done(round->lane->gpu, round->lane->marks[round->times_count],
+                                 why, &passed));
+        if (passed) VX_TRY(time_read(round, why));
     }
-    i64 later;
+    return VX_OK;
+}
+
+/* Those that were not read while the round ran, and what maps of later stages took. */
+static vx_status times_end(struct vx_gpu_round *round, struct vx_why *why)
+{
+    i64 later, *times = round->times;
+    while (round->times_count < VX_GPU_MARKS_COUNT) VX_TRY(time_read(round, why));
     VX_TRY(vx_gpu_round_stage_times(round, why, &later));
     times[VX_GPU_MARK_GEOMETRY] += times[VX_GPU_MARK_MAPS] + later;
     times[VX_GPU_MARK_LAYERS] -= later;
@@ -172,12 +189,11 @@ void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
                          const struct vx_why *why)
 {
     bool asked = vx_gpu_round_asks(round);
-    i64 times[VX_GPU_MARKS_COUNT] = {0};
     struct vx_why said = {{0}};
     if (status.fault)
         said = *why;
     else
-        status = times_read(round, &said, times);
+        status = times_end(round, &said);
     for (i32 i = 0; i < round->members_count; i++) {
         if (status.fault) {
             member_fail(round, i, status, &said);
@@ -185,7 +201,7 @@ void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
         }
         member_answer(round, i, asked);
         if (!round->members[i].item->status.fault)
-            times_write(times, round->members[i].item);
+            times_write(round->times, round->members[i].item);
     }
     if (!status.fault) vx_gpu_round_fills(round, asked);
     for (i32 i = 0; i < round->members_count; i++) {
