@@ -350,6 +350,7 @@ START_TEST(stream_that_we_reset_is_over)
     walk(&meter, rows, came, came->length);
     sent->length = 0; /* a server sends no preface */
     frame(sent, KIND(SETTINGS, 0), 0, NULL, 12);
+    frame(sent, KIND(HEADERS, 4), 5, NULL, 20);            /* the answer begins */
     frame(sent, KIND(DATA, END_STREAM), 5, "\0\0\0\3", 4); /* like a reset of 3 */
     frame(sent, KIND(RST_STREAM, 0), 7, NULL, 4);          /* stream 7 is none of those */
     frame(sent, KIND(RST_STREAM, 0), 1, NULL, 4);
