@@ -215,8 +215,7 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
             continue;
         }
         one->waits = waits;
-        if (waits != VX_RPC_WAIT_BYTES && waits != VX_RPC_WAIT_WINDOW)
-            next_ns = now_ns + WAIT_NS;
+        if (waits != VX_RPC_WAIT_BYTES) next_ns = now_ns + WAIT_NS;
         if (waits == VX_RPC_WAIT_BYTES && wants(one, now_ns))
             vx_rpc_govern_want(one, now_ns);
         if (waits == VX_RPC_WAIT_BYTES || waits == VX_RPC_WAIT_HIDDEN)
@@ -428,7 +427,6 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->slow = little && !waits;
     if (!waits) vx_h2_windows_look(&govern->meter);
     if (meter->withheld) vx_rpc_govern_windows_open(govern);
-    vx_rpc_govern_lend_look(govern);
     vx_rpc_govern_stood_look(govern, little);
     if (waits) govern->unfinished_since_ns += LOOK_NS;
     bool late = late_ns && meter->unfinished &&
