@@ -47,7 +47,8 @@ struct vx_gpu_settings {
     enum vx_tune_mode tune;
     enum vx_conv_algorithm algorithm; /* for every layer; AUTO = the engine chooses */
     /* Host memory that holds requests: page-locked at open, unlocked at close; copies are
-     * slower if the driver refuses.  NULL = none. */
+     * slower if the driver refuses.  Kernels may read and write small requests in it until
+     * their batch has ended.  NULL = none. */
     void *host;
     size_t host_bytes;
     i64 lose_launch; /* FAKE only: this launch loses the device, from 1; 0 = none */
