@@ -212,6 +212,7 @@ static void prefix_take(struct vx_h2_meter *meter, struct vx_h2_stream *stream, 
     stream->left = stream->length;
     meter->announced += stream->length;
     meter->large += stream->length >= VX_H2_MESSAGE_LONG;
+    meter->wide |= stream->length > VX_H2_WINDOW_BYTES - VX_H2_PREFIX_BYTES;
     if (stream->length > meter->message_bytes_max + VX_H2_MESSAGE_EXCESS)
         meter->fault = VX_H2_MESSAGE_LARGE;
     if (!stream->left) message_finish(meter, stream);

@@ -142,6 +142,7 @@ struct vx_h2_meter {
     /* What the client may still send in DATA frames of all streams: negative when it has sent
      * more than we have let it, or when what let it is being sent right now. */
     i64 window;
+    bool wide; /* a message has begun that is longer than a connection's first window */
     enum vx_h2_fault fault;
 
     /* State. */

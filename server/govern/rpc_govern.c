@@ -135,7 +135,7 @@ static void wait_begin(struct vx_rpc_govern *govern, enum vx_rpc_wait waits, i64
     struct vx_rpc_governor *governor = govern->governor;
     bool first = govern->waits == VX_RPC_WAIT_NONE;
     governor->waiting += first;
-    if (first || now_ns - governor->turn_ns > WAKEUP_NS)
+    if ((first && waits != VX_RPC_WAIT_WINDOW) || now_ns - governor->turn_ns > WAKEUP_NS)
         governor->wakeup(governor->context);
     if (waits == VX_RPC_WAIT_HIDDEN && govern->waits != waits) govern->hushed_ns = now_ns;
     if (waits == VX_RPC_WAIT_BYTES && !govern->queued_ns) govern->queued_ns = now_ns;
@@ -351,13 +351,16 @@ ssize_t vx_rpc_govern_read(int fd, struct msghdr *message, int flags)
     i64 now_ns = vx_clock_ns();
     vx_rpc_govern_fill(govern, now_ns);
     enum vx_rpc_wait waits = vx_rpc_govern_must_wait(govern);
+    const i64 left = vx_rpc_govern_lend_left(govern);
     bool nothing = waits || vx_rpc_govern_buffers_pause(govern);
     size_t most = 0, filled = 0;
-    bool gives = waits && vx_rpc_govern_buffers_wait(govern, message, &filled);
+    bool gives = waits && waits != VX_RPC_WAIT_WINDOW &&
+                 vx_rpc_govern_buffers_wait(govern, message, &filled);
     if (waits) wait_begin(govern, waits, now_ns);
     if (!nothing) {
         wait_end(govern);
         most = vx_rpc_govern_buffers_most(govern, vx_rpc_govern_read_bytes(govern));
+        if ((i64)most > left) most = (size_t)left;
         govern->users++;
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);

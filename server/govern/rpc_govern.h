@@ -80,8 +80,12 @@ enum vx_rpc_wait {
     VX_RPC_WAIT_HIDDEN,
     VX_RPC_WAIT_TAKEN,
     VX_RPC_WAIT_ASKED,
-    VX_RPC_WAIT_BYTES
+    VX_RPC_WAIT_BYTES,
+    VX_RPC_WAIT_WINDOW /* for gRPC to open more (rpc_govern_lend.c) */
 };
+/* The window of a stream, which gRPC announces; of a connection from the first message on that needs
+ * it. */
+#define VX_RPC_STREAM_WINDOW (128 << 10)
 
 /* What is counted for each connection. */
 enum vx_rpc_share {
@@ -119,6 +123,8 @@ struct vx_rpc_govern {
     struct vx_h2_meter meter;
     struct vx_h2_stream *streams;
     struct vx_h2_windows windows; /* of the streams, in what gRPC writes */
+    i64 lent;           /* of the window of the connection, beyond what gRPC has opened */
+    i32 lent_waits;     /* looks in a row at which it waited for gRPC to open more */
     const u8 *read_end; /* where gRPC's next bytes go, in the same buffer as the last */
     struct vx_rpc_tail tails[VX_RPC_TAILS];
     i32 tails_count;

@@ -403,7 +403,7 @@ enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern)
     if (wastes(govern)) return VX_RPC_WAIT_TAKEN;
     if (is_unasked(govern)) return VX_RPC_WAIT_ASKED;
     if (bytes_allowed(govern) <= 0) return VX_RPC_WAIT_BYTES;
-    return VX_RPC_WAIT_NONE;
+    return vx_rpc_govern_lend_left(govern) <= 0 ? VX_RPC_WAIT_WINDOW : VX_RPC_WAIT_NONE;
 }
 
 /* Nothing that fits into so many bytes costs more than the connection may.  While few

@@ -150,6 +150,16 @@ void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
  * we have counted it: while a write goes on, it is judged when that ends. */
 void vx_rpc_govern_judge_window(struct vx_rpc_govern *govern);
 
+/* rpc_govern_lend.c */
+/* By how many bytes its window is to be larger than gRPC's from now on; 0 = it is, or need not be. */
+i64 vx_rpc_govern_lend_due(const struct vx_rpc_govern *govern);
+/* The frame that says so was sent. */
+void vx_rpc_govern_lend(struct vx_rpc_govern *govern);
+/* How many bytes gRPC may be given. */
+i64 vx_rpc_govern_lend_left(const struct vx_rpc_govern *govern);
+void vx_rpc_govern_lend_wake(struct vx_rpc_govern *govern);
+void vx_rpc_govern_lend_look(struct vx_rpc_govern *govern); /* at each look */
+
 /* rpc_govern_notify.c */
 VX_MUST_USE vx_status vx_rpc_govern_notify_open(void);
 /* gRPC's epoll set hears the notifier from now on. */

@@ -215,7 +215,8 @@ static i64 turn_wake(struct vx_rpc_governor *governor, i64 now_ns)
             continue;
         }
         one->waits = waits;
-        if (waits != VX_RPC_WAIT_BYTES) next_ns = now_ns + WAIT_NS;
+        if (waits != VX_RPC_WAIT_BYTES && waits != VX_RPC_WAIT_WINDOW)
+            next_ns = now_ns + WAIT_NS;
         if (waits == VX_RPC_WAIT_BYTES && wants(one, now_ns))
             vx_rpc_govern_want(one, now_ns);
         if (waits == VX_RPC_WAIT_BYTES || waits == VX_RPC_WAIT_HIDDEN)
@@ -420,6 +421,7 @@ static void look_at(struct vx_rpc_govern *govern, bool room_wanted, i64 now_ns)
     govern->held_up = waits && is_held_up(govern);
     look_at_rest(govern);
     vx_rpc_govern_whole_look(govern);
+    vx_rpc_govern_lend_look(govern);
     govern->calls_seen = meter->calls;
     govern->finished_seen = meter->finished;
     govern->bytes_seen = meter->bytes;

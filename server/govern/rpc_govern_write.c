@@ -97,6 +97,19 @@ void vx_rpc_govern_windows_open(struct vx_rpc_govern *govern)
     }
 }
 
+/* Tells the client that its connection's window is larger than gRPC has made it. */
+static void lend(struct vx_rpc_govern *govern)
+{
+    const u32 more = (u32)vx_rpc_govern_lend_due(govern);
+    u8 frame[VX_H2_UPDATE_BYTES];
+    if (govern->cut || !may_insert(govern)) return;
+    vx_h2_windows_frame(&(struct vx_h2_stream){.withheld = more}, frame);
+    const ssize_t sent = insert(govern, frame, sizeof frame);
+    if (sent < 0) return; /* behind gRPC's next write */
+    vx_rpc_govern_lend(govern);
+    if (sent < (ssize_t)sizeof frame) vx_rpc_govern_close(govern, VX_RPC_CUT_UNREAD);
+}
+
 /* ------- what gRPC writes ------- */
 
 /* Accounts for what was written. */
@@ -111,6 +124,7 @@ static void account_write(struct vx_rpc_govern *govern, const struct msghdr *mes
     vx_rpc_govern_account_held(govern, &before);
     vx_rpc_govern_hidden_count(govern);
     vx_rpc_govern_wake_if_may(govern);
+    vx_rpc_govern_lend_wake(govern);
 }
 
 static struct vx_rpc_govern *write_begin(int fd, const struct msghdr *message)
@@ -138,6 +152,7 @@ ssize_t vx_rpc_govern_write(int fd, const struct msghdr *message, int flags)
         govern->writing--;
         vx_rpc_govern_judge_window(govern);
         if (govern->meter.withheld) vx_rpc_govern_windows_open(govern);
+        if (vx_rpc_govern_lend_due(govern)) lend(govern);
     }
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     errno = error;

@@ -2,12 +2,15 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "engine/base/process/clock.h"
 #include "server/rpc/rpc_private.h"
 #include "tests/unit/server/govern/governor_rig.h"
 #include "tests/unit/server/rpc/rpc_raw.h"
 
 #include <check.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* WINDOW_UPDATE of a stream, 0 = the connection, by 70,000; the reserved bit is set. */
 #define UPDATE(id_)                                                                      \
@@ -42,7 +45,7 @@ static i32 half(i64 left)
     *window_of(one) = (i64)bytes + VX_H2_PREFIX_BYTES + left;
     rig_greet(one);
     rig_call(one, 1);
-    ck_assert(raw_message(rig_theirs[one], 1, 500000, bytes + VX_H2_PREFIX_BYTES));
+    ck_assert(raw_message(rig_theirs[one], 1, 65000, bytes + VX_H2_PREFIX_BYTES));
     rig_read_all(one);
     ck_assert_int_eq(*window_of(one), left);
     return one;
@@ -131,6 +134,143 @@ START_TEST(a_write_that_goes_on_is_waited_for)
 }
 END_TEST
 
+/* ------- what is lent ------- */
+
+enum { FIRST = VX_H2_WINDOW_BYTES, LENT = VX_RPC_STREAM_WINDOW - FIRST, FRAME = 16384 };
+
+/* Whether the client hears once that its connection has more. */
+static bool hears_of_more(i32 one)
+{
+    static const u8 more[] = {
+        0, 0, 4, 8, 0, 0, 0, 0, 0, 0, LENT >> 16, LENT >> 8 & 255, LENT & 255};
+    u8 got[2 * sizeof more];
+    ssize_t bytes = recv(rig_theirs[one], got, sizeof got, MSG_DONTWAIT);
+    ck_assert(bytes < 0 || bytes == sizeof more);
+    if (bytes > 0) ck_assert_mem_eq(got, more, sizeof more);
+    return bytes > 0;
+}
+
+/* gRPC writes a frame of a type that nobody knows, which the client reads. */
+static void writes(i32 one)
+{
+    static const u8 frame[VX_H2_HEAD_BYTES] = {[3] = 77};
+    u8 got[sizeof frame];
+    rig_write(one, frame, sizeof frame, sizeof frame);
+    ck_assert_int_eq(read(rig_theirs[one], got, sizeof got), sizeof got);
+}
+
+/* A connection with the beginning of a message of so many bytes. */
+static i32 begun(u32 length)
+{
+    i32 one = rig_connect();
+    *window_of(one) = FIRST;
+    rig_greet(one);
+    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, 1);
+    rig_call(one, 1);
+    ck_assert(raw_message(rig_theirs[one], 1, length, VX_H2_PREFIX_BYTES));
+    rig_read_all(one);
+    return one;
+}
+
+START_TEST(a_message_that_needs_more_than_the_first_window_has_it_once)
+{
+    rig_open(0);
+    i32 fits = begun(FIRST - VX_H2_PREFIX_BYTES);
+    i32 needs = begun(FIRST - VX_H2_PREFIX_BYTES + 1);
+    writes(fits);
+    writes(needs);
+    ck_assert(!hears_of_more(fits));
+    ck_assert(hears_of_more(needs));
+    ck_assert_int_eq(*window_of(fits), FIRST - VX_H2_PREFIX_BYTES);
+    ck_assert_int_eq(*window_of(needs), FIRST - VX_H2_PREFIX_BYTES + LENT);
+    writes(needs);
+    ck_assert(!hears_of_more(needs));
+    rig_close();
+}
+END_TEST
+
+/* gRPC is never given a frame that its own window does not have; the rest comes when it has written a
+ * larger one. */
+START_TEST(gRPC_is_given_no_more_than_its_window)
+{
+    static const u8 update[] = UPDATE(0);
+    const i64 lines = (FIRST + LENT - VX_H2_PREFIX_BYTES) / FRAME;
+    rig_open(0);
+    i32 one = begun(1 << 20);
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    writes(one);
+    ck_assert(hears_of_more(one));
+    for (i64 i = 0; i < lines; i++) ck_assert(raw_rest(rig_theirs[one], 1, FRAME));
+    rig_read_all(one);
+    ck_assert_int_eq(row->waits, VX_RPC_WAIT_WINDOW);
+    ck_assert_int_ge(row->meter.window - row->lent, 0);
+    ck_assert_int_le(row->meter.window - row->lent, FRAME);
+    ck_assert_int_gt(rig_unread(one), (i32)LENT - FRAME);
+    writes(one); /* not a window */
+    ck_assert_int_eq(row->waits, VX_RPC_WAIT_WINDOW);
+    rig_write(one, update, sizeof update, sizeof update);
+    ck_assert_int_eq(row->waits, VX_RPC_WAIT_NONE);
+    rig_read_all(one);
+    ck_assert_int_eq(rig_unread(one), 0);
+    ck_assert(!rig_is_closed(one));
+    rig_close();
+}
+END_TEST
+
+/* A connection whose client has used up what it was lent. */
+static i32 used_up(void)
+{
+    const i64 lines = (FIRST + LENT - VX_H2_PREFIX_BYTES) / FRAME;
+    i32 one = begun(1 << 20);
+    writes(one);
+    ck_assert(hears_of_more(one));
+    for (i64 i = 0; i < lines; i++) ck_assert(raw_rest(rig_theirs[one], 1, FRAME));
+    rig_read_all(one);
+    return one;
+}
+
+/* A client that breaks the window of a stream: gRPC does not count that in the connection's, and writes no
+ * larger one. */
+START_TEST(who_waits_for_long_is_closed)
+{
+    enum { LOOKS = 20 };
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    i32 one = used_up();
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    for (i32 look = 0; look <= LOOKS; look++) {
+        ck_assert_int_eq(row->waits, VX_RPC_WAIT_WINDOW);
+        ck_assert(!rig_is_closed(one));
+        now_ns += VX_NS_PER_S;
+        vx_rpc_governor_turn(rig_governor, now_ns);
+    }
+    ck_assert_int_eq(row->cut, VX_RPC_CUT_WINDOW);
+    rig_close();
+}
+END_TEST
+
+/* At each look it waits, by chance, and has brought something since the last. */
+START_TEST(who_waits_again_and_again_goes_on)
+{
+    static const u8 update[] = {0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, FRAME >> 8, 0};
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    i32 one = used_up();
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    for (i32 look = 0; look < 40; look++) {
+        now_ns += VX_NS_PER_S;
+        vx_rpc_governor_turn(rig_governor, now_ns);
+        ck_assert_int_eq(row->waits, VX_RPC_WAIT_WINDOW);
+        rig_write(one, update, sizeof update, sizeof update);
+        ck_assert(raw_rest(rig_theirs[one], 1, FRAME));
+        rig_read_all(one);
+    }
+    ck_assert_int_eq(row->cut, VX_RPC_CUT_NONE);
+    ck_assert(!rig_is_closed(one));
+    rig_close();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rpc_governor_window");
@@ -140,6 +280,10 @@ int main(void)
     tcase_add_test(tests, data_of_no_stream_counts);
     tcase_add_loop_test(tests, updates_that_we_send_count, 0, 13);
     tcase_add_test(tests, a_write_that_goes_on_is_waited_for);
+    tcase_add_test(tests, a_message_that_needs_more_than_the_first_window_has_it_once);
+    tcase_add_test(tests, gRPC_is_given_no_more_than_its_window);
+    tcase_add_test(tests, who_waits_for_long_is_closed);
+    tcase_add_test(tests, who_waits_again_and_again_goes_on);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
