@@ -19,6 +19,7 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
     *meter = (struct vx_h2_meter){.streams = streams,
                                   .streams_max = streams_max,
                                   .message_bytes_max = message_bytes_max,
+                                  .stream_window = VX_H2_STREAM_WINDOW_BYTES,
                                   .preface_left = VX_H2_PREFACE_BYTES,
                                   .buffers = 1,
                                   .window = VX_H2_WINDOW_BYTES,
@@ -64,6 +65,13 @@ void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
     stream->still = 0;
 }
 
+void vx_h2_meter_credit(struct vx_h2_meter *meter, struct vx_h2_stream *stream, i64 more)
+{
+    const bool was = stream->credit < 0;
+    stream->credit += more;
+    meter->overdrawn += (stream->credit < 0) - was;
+}
+
 /* Ids only grow, so a new one is appended. */
 static void stream_open(struct vx_h2_meter *meter, u32 id)
 {
@@ -71,7 +79,8 @@ static void stream_open(struct vx_h2_meter *meter, u32 id)
         meter->fault = VX_H2_STREAMS_MANY;
         return;
     }
-    meter->streams[meter->streams_count++] = (struct vx_h2_stream){.id = id};
+    meter->streams[meter->streams_count++] =
+        (struct vx_h2_stream){.id = id, .credit = meter->stream_window};
     meter->silent++;
 }
 
@@ -156,6 +165,7 @@ static void stream_close(struct vx_h2_meter *meter, i32 at)
     waiting_add(meter, stream, -stream->waiting, -stream->waiting_came,
                 -stream->waiting_held);
     meter->withheld -= stream->withheld > 0;
+    meter->overdrawn -= stream->credit < 0;
     vx_h2_whole_orphan(meter, stream);
     meter->streams_count--;
     memmove(stream, stream + 1, (size_t)(meter->streams_count - at) * sizeof *stream);
@@ -267,6 +277,8 @@ static void data_begin(struct vx_h2_meter *meter)
     meter->window -= meter->left;
     meter->stream = stream_find(meter, meter->id);
     if (meter->stream >= 0 && meter->streams[meter->stream].ended) meter->stream = -1;
+    if (meter->stream >= 0)
+        vx_h2_meter_credit(meter, &meter->streams[meter->stream], -(i64)meter->left);
     if (meter->stream < 0)
         meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
     else if (!meter->left || meter->flags & PADDED)
@@ -401,13 +413,20 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
     }
 }
 
+static void window_grow(struct vx_h2_meter *meter, u32 id, i64 more)
+{
+    struct vx_h2_stream *stream = vx_h2_meter_stream(meter, id);
+    if (!id) meter->window += more;
+    if (stream) vx_h2_meter_credit(meter, stream, more);
+}
+
 /* A reset, the end of an answer, or a larger window. */
 static void sent_end(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->sent.head;
     bool last = (head[3] == HEADERS || head[3] == DATA) && head[4] & END_STREAM;
-    if (head[3] == WINDOW_UPDATE && !vx_h2_id_of(head))
-        meter->window += meter->sent.value & INT32_MAX;
+    if (head[3] == WINDOW_UPDATE)
+        window_grow(meter, vx_h2_id_of(head), meter->sent.value & INT32_MAX);
     if (head[3] != RST_STREAM && !last) return;
     i32 at = stream_find(meter, vx_h2_id_of(head));
     if (at < 0) return;

@@ -20,7 +20,7 @@
  *   vx_h2_meter_sent(&meter, bytes, count);      cut anywhere: what the client was sent
  *   if (meter.fault) ...
  *
- * Owner    the caller owns the meter, 830 bytes, and the array of streams.
+ * Owner    the caller owns the meter, 880 bytes, and the array of streams.
  * Thread   one at a time.  Pure: no clock, no allocation, no system call.
  * Limits   VX_H2_BLOCK_BYTES_MAX and VX_H2_BLOCK_DECODED_MAX a header block; streams_max
  *          open streams.
@@ -96,12 +96,15 @@ struct vx_h2_stream {
     u32 fresh;    /* bytes of messages since the last look */
     u32 withheld; /* bytes of the window that gRPC has opened */
     u32 turn;     /* since when: the least has waited longest */
+    i64 credit;   /* what its client may still send, as `window` of the connection */
     i32 waiting;  /* as in vx_h2_meter, its own */
     i64 waiting_came, waiting_held;
 };
 
 /* The window of a connection before the first update of it (RFC 9113, 6.9.2). */
 #define VX_H2_WINDOW_BYTES 65535
+/* The same of a stream, which gRPC announces. */
+#define VX_H2_STREAM_WINDOW_BYTES (128 << 10)
 
 enum vx_h2_fault {
     VX_H2_SOUND,
@@ -142,13 +145,14 @@ struct vx_h2_meter {
     /* What the client may still send in DATA frames of all streams: negative when it has sent
      * more than we have let it, or when what let it is being sent right now. */
     i64 window;
+    i32 overdrawn; /* streams of which that is true */
     bool wide; /* a message has begun that is longer than a connection's first window */
     enum vx_h2_fault fault;
 
     /* State. */
     struct vx_h2_stream *streams; /* by id, ascending */
     i32 streams_max, streams_count;
-    i64 message_bytes_max;
+    i64 message_bytes_max, stream_window;
     u32 preface_left;
     u32 last_id;                 /* the highest id that has begun */
     u32 block;                   /* bytes of the current header block */
@@ -180,6 +184,8 @@ struct vx_h2_stream *vx_h2_meter_stream(const struct vx_h2_meter *meter, u32 id)
 /* The window of its current message is another now. */
 void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
                         enum vx_h2_window window);
+/* Its client may send so many bytes more. */
+void vx_h2_meter_credit(struct vx_h2_meter *meter, struct vx_h2_stream *stream, i64 more);
 /* gRPC has given us a message that is not the first of its stream. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter);
 /* What the messages that wait keep beside their own bytes. */

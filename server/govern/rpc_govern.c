@@ -232,8 +232,8 @@ void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
 
 void vx_rpc_govern_judge_window(struct vx_rpc_govern *govern)
 {
-    if (govern->meter.window < 0 && !govern->writing)
-        vx_rpc_govern_close(govern, VX_RPC_CUT_WINDOW);
+    const bool beyond = govern->meter.window < 0 || govern->meter.overdrawn;
+    if (beyond && !govern->writing) vx_rpc_govern_close(govern, VX_RPC_CUT_WINDOW);
 }
 
 /* Accounts for what a read brought. */

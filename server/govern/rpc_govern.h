@@ -83,9 +83,6 @@ enum vx_rpc_wait {
     VX_RPC_WAIT_BYTES,
     VX_RPC_WAIT_WINDOW /* for gRPC to open more (rpc_govern_lend.c) */
 };
-/* The window of a stream, which gRPC announces; of a connection from the first message on that needs
- * it. */
-#define VX_RPC_STREAM_WINDOW (128 << 10)
 
 /* What is counted for each connection. */
 enum vx_rpc_share {

@@ -8,8 +8,9 @@
  * less than half of its window is left.
  *
  * Of a client that breaks the window of a stream gRPC does not take the frame from the connection's window:
- * it ends the stream.  Then half may be left to it and nothing to us, and neither goes on.  gRPC writes to
- * all others within milliseconds, so such a connection is closed.
+ * half may be left to it and nothing to us, and neither goes on.  The meter counts the windows of streams,
+ * so that such a connection is closed before.  If the counts ever differ otherwise, it is closed when it
+ * has stood for long: gRPC writes within milliseconds.
  *
  * Source: RFC 9113, sections 5.2 and 6.9; a server of gRPC that guesses its clients' bandwidth opens
  * windows of megabytes instead, and keeps as much of each stream that nobody reads (rpc_listen.c).
@@ -20,7 +21,7 @@
 
 /* With the first window as many as a stream has: a message that fits there needs no round trip.  They may
  * lie in the socket of each connection. */
-#define LENT_BYTES (VX_RPC_STREAM_WINDOW - VX_H2_WINDOW_BYTES)
+#define LENT_BYTES (VX_H2_STREAM_WINDOW_BYTES - VX_H2_WINDOW_BYTES)
 /* A frame's head takes all of it from the window, so one may begin with the last byte that gRPC is given.
  * gRPC takes frames of 16 KiB. */
 #define FRAME_BYTES (16 << 10)

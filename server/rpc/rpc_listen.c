@@ -67,7 +67,7 @@ grpc_server *vx_rpc_server_make(const struct vx_rpc_options *options)
          * fits the first window does not need it (rpc_govern_lend.c).  With 256 KiB 250
          * streams that read no answer added 81 MB, with 128 they add 50. */
         {GRPC_ARG_HTTP2_BDP_PROBE, 0},
-        {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, VX_RPC_STREAM_WINDOW},
+        {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, VX_H2_STREAM_WINDOW_BYTES},
         /* gRPC inflates a message completely before it checks its size: a thousandth of
          * the limit on the wire would fill the memory.  So compressed calls are
          * UNIMPLEMENTED, and clients are told what is accepted.  Voxels do not compress

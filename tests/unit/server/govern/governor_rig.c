@@ -59,7 +59,8 @@ i32 rig_connect_from(u16 origin)
     vx_rpc_govern_begin(vx_rpc_governor_row(rig_governor, rig_count),
                         rig_place(rig_count), origin);
     /* Nobody answers here, and so nobody lets the client send more. */
-    vx_rpc_governor_row(rig_governor, rig_count)->meter.window = INT64_MAX / 2;
+    struct vx_h2_meter *meter = &vx_rpc_governor_row(rig_governor, rig_count)->meter;
+    meter->window = meter->stream_window = INT64_MAX / 2;
     return rig_count++;
 }
 

@@ -107,6 +107,8 @@ static i32 open_three(void)
     i32 one = rig_connect();
     u8 updates[3 * UPDATE];
     size_t length = 0;
+    vx_rpc_governor_row(rig_governor, one)->meter.stream_window =
+        LONG + VX_H2_PREFIX_BYTES - MORE;
     rig_greet(one);
     vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, 3);
     for (u32 id = 1; id <= 5; id += 2) {

@@ -112,6 +112,86 @@ START_TEST(updates_that_we_send_count)
 }
 END_TEST
 
+/* ------- windows of streams ------- */
+
+/* A connection of which each stream has a window of so many bytes; the first has begun a message with
+ * none of them left. */
+static i32 spent(i64 window)
+{
+    i32 one = rig_connect();
+    vx_rpc_governor_row(rig_governor, one)->meter.stream_window = window;
+    rig_greet(one);
+    for (u32 id = 1; id <= 3; id += 2) rig_call(one, id);
+    ck_assert(raw_message(rig_theirs[one], 1, 65000, (size_t)window));
+    rig_read_all(one);
+    ck_assert(!rig_is_closed(one));
+    return one;
+}
+
+START_TEST(a_new_stream_has_what_gRPC_announces)
+{
+    struct vx_h2_meter meter;
+    struct vx_h2_stream streams[1];
+    vx_h2_meter_init(&meter, streams, 1, 1 << 20);
+    ck_assert_int_eq(meter.stream_window, 131072);
+}
+END_TEST
+
+START_TEST(more_than_a_streams_window_ends_a_connection)
+{
+    rig_open(0);
+    i32 within = spent(1000), beyond = spent(1000);
+    ck_assert(raw_rest(rig_theirs[within], 3, 1000)); /* each has its own */
+    ck_assert(raw_rest(rig_theirs[beyond], 1, 1));
+    rig_read_all(within);
+    rig_read_all(beyond);
+    ck_assert(!rig_is_closed(within));
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, beyond)->cut, VX_RPC_CUT_WINDOW);
+    rig_close();
+}
+END_TEST
+
+START_TEST(updates_of_a_stream_are_its_own)
+{
+    static const u8 connection[] = UPDATE(0), first[] = UPDATE(1);
+    const size_t piece = (size_t)_i + 1;
+    rig_open(0);
+    i32 one = spent(1000), other = spent(1000);
+    rig_write(one, first, sizeof first, piece);
+    rig_write(other, connection, sizeof connection, piece);
+    ck_assert(raw_rest(rig_theirs[one], 1, 60000));
+    ck_assert(raw_rest(rig_theirs[other], 1, 1));
+    rig_read_all(one);
+    rig_read_all(other);
+    ck_assert(!rig_is_closed(one));
+    ck_assert(rig_is_closed(other));
+    rig_close();
+}
+END_TEST
+
+/* One may use its update before we count it, and end in the same breath. */
+START_TEST(a_stream_that_ends_owes_nothing)
+{
+    static const u8 first[] = UPDATE(1);
+    const struct raw_frame reset = {.type = RAW_RESET, .id = 1, .length = 4};
+    rig_open(0);
+    for (i32 ends = 0; ends < 2; ends++) {
+        i32 one = spent(1000);
+        struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+        row->writing++; /* another thread */
+        ck_assert(raw_rest(rig_theirs[one], 1, 20));
+        if (ends) ck_assert(raw_send(rig_theirs[one], &reset));
+        rig_read_all(one);
+        ck_assert(!rig_is_closed(one));
+        row->writing--;
+        rig_write(one, first, sizeof first, sizeof first);
+        ck_assert(!rig_is_closed(one));
+        ck_assert_int_eq(row->meter.overdrawn, 0);
+    }
+    rig_close();
+}
+END_TEST
+
 /* While a write goes on, its update may have come before we count it. */
 START_TEST(a_write_that_goes_on_is_waited_for)
 {
@@ -136,7 +216,11 @@ END_TEST
 
 /* ------- what is lent ------- */
 
-enum { FIRST = VX_H2_WINDOW_BYTES, LENT = VX_RPC_STREAM_WINDOW - FIRST, FRAME = 16384 };
+enum {
+    FIRST = VX_H2_WINDOW_BYTES,
+    LENT = VX_H2_STREAM_WINDOW_BYTES - FIRST,
+    FRAME = 16384
+};
 
 /* Whether the client hears once that its connection has more. */
 static bool hears_of_more(i32 one)
@@ -280,6 +364,10 @@ int main(void)
     tcase_add_test(tests, data_of_no_stream_counts);
     tcase_add_loop_test(tests, updates_that_we_send_count, 0, 13);
     tcase_add_test(tests, a_write_that_goes_on_is_waited_for);
+    tcase_add_test(tests, a_new_stream_has_what_gRPC_announces);
+    tcase_add_test(tests, more_than_a_streams_window_ends_a_connection);
+    tcase_add_loop_test(tests, updates_of_a_stream_are_its_own, 0, 13);
+    tcase_add_test(tests, a_stream_that_ends_owes_nothing);
     tcase_add_test(tests, a_message_that_needs_more_than_the_first_window_has_it_once);
     tcase_add_test(tests, gRPC_is_given_no_more_than_its_window);
     tcase_add_test(tests, who_waits_for_long_is_closed);
