@@ -2,12 +2,20 @@
 #include "server/govern/h2_meter.h"
 
 #include "engine/base/process/check.h"
+#include "server/govern/h2_credit.h"
 #include "server/govern/h2_whole.h"
 
 #include <string.h>
 
-enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, WINDOW_UPDATE = 8, CONTINUATION = 9 };
-enum { END_STREAM = 0x1, END_HEADERS = 0x4, PADDED = 0x8, PRIORITY = 0x20 };
+enum {
+    DATA = 0,
+    HEADERS = 1,
+    RST_STREAM = 3,
+    SETTINGS = 4,
+    WINDOW_UPDATE = 8,
+    CONTINUATION = 9
+};
+enum { ACK = 0x1, END_STREAM = 0x1, END_HEADERS = 0x4, PADDED = 0x8, PRIORITY = 0x20 };
 
 #define PRIORITY_BYTES 5
 
@@ -19,7 +27,7 @@ void vx_h2_meter_init(struct vx_h2_meter *meter, struct vx_h2_stream *streams,
     *meter = (struct vx_h2_meter){.streams = streams,
                                   .streams_max = streams_max,
                                   .message_bytes_max = message_bytes_max,
-                                  .stream_window = VX_H2_STREAM_WINDOW_BYTES,
+                                  .stream_window = VX_H2_WINDOW_BYTES,
                                   .preface_left = VX_H2_PREFACE_BYTES,
                                   .buffers = 1,
                                   .window = VX_H2_WINDOW_BYTES,
@@ -63,13 +71,6 @@ void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
                      left * (stream->window == VX_H2_WINDOW_HELD);
     stream->window = (u8)window;
     stream->still = 0;
-}
-
-void vx_h2_meter_credit(struct vx_h2_meter *meter, struct vx_h2_stream *stream, i64 more)
-{
-    const bool was = stream->credit < 0;
-    stream->credit += more;
-    meter->overdrawn += (stream->credit < 0) - was;
 }
 
 /* Ids only grow, so a new one is appended. */
@@ -278,7 +279,7 @@ static void data_begin(struct vx_h2_meter *meter)
     meter->stream = stream_find(meter, meter->id);
     if (meter->stream >= 0 && meter->streams[meter->stream].ended) meter->stream = -1;
     if (meter->stream >= 0)
-        vx_h2_meter_credit(meter, &meter->streams[meter->stream], -(i64)meter->left);
+        vx_h2_credit_add(meter, &meter->streams[meter->stream], -(i64)meter->left);
     if (meter->stream < 0)
         meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
     else if (!meter->left || meter->flags & PADDED)
@@ -413,20 +414,14 @@ void vx_h2_meter_walk(struct vx_h2_meter *meter, const u8 *bytes, size_t count)
     }
 }
 
-static void window_grow(struct vx_h2_meter *meter, u32 id, i64 more)
-{
-    struct vx_h2_stream *stream = vx_h2_meter_stream(meter, id);
-    if (!id) meter->window += more;
-    if (stream) vx_h2_meter_credit(meter, stream, more);
-}
-
 /* A reset, the end of an answer, or a larger window. */
 static void sent_end(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->sent.head;
     bool last = (head[3] == HEADERS || head[3] == DATA) && head[4] & END_STREAM;
+    if (head[3] == SETTINGS && !(head[4] & ACK)) vx_h2_credit_settle(meter);
     if (head[3] == WINDOW_UPDATE)
-        window_grow(meter, vx_h2_id_of(head), meter->sent.value & INT32_MAX);
+        vx_h2_credit_update(meter, vx_h2_id_of(head), meter->sent.value & INT32_MAX);
     if (head[3] != RST_STREAM && !last) return;
     i32 at = stream_find(meter, vx_h2_id_of(head));
     if (at < 0) return;

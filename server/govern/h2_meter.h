@@ -69,6 +69,11 @@
  * larger one as half of it at least, since others may lie beside it. */
 #define VX_H2_PIECE_SMALL (4 << 10)
 
+/* The window of a connection, and of each stream, before the first update of it (RFC 9113, 6.9.2). */
+#define VX_H2_WINDOW_BYTES 65535
+/* That of a stream, from gRPC's first SETTINGS on. */
+#define VX_H2_STREAM_WINDOW_BYTES (128 << 10)
+
 /* The window of a stream, beside the first one that any has: h2_windows.h. */
 enum vx_h2_window {
     VX_H2_WINDOW_FIRST,
@@ -100,11 +105,6 @@ struct vx_h2_stream {
     i32 waiting;  /* as in vx_h2_meter, its own */
     i64 waiting_came, waiting_held;
 };
-
-/* The window of a connection before the first update of it (RFC 9113, 6.9.2). */
-#define VX_H2_WINDOW_BYTES 65535
-/* The same of a stream, which gRPC announces. */
-#define VX_H2_STREAM_WINDOW_BYTES (128 << 10)
 
 enum vx_h2_fault {
     VX_H2_SOUND,
@@ -160,6 +160,7 @@ struct vx_h2_meter {
     u32 buffers, buffer_bytes;   /* begun so far, from 1 on; the size of the last */
     u32 waiting_buffer;          /* the last one with a message that waits */
     u8 priority_left;            /* bytes of a HEADERS frame before its fields */
+    bool settled;                /* our first SETTINGS were sent */
     bool begun;      /* a frame has ended: gRPC takes any only after SETTINGS */
     bool block_open; /* the rest of a header block is to come */
     u8 head[VX_H2_HEAD_BYTES];
@@ -184,8 +185,6 @@ struct vx_h2_stream *vx_h2_meter_stream(const struct vx_h2_meter *meter, u32 id)
 /* The window of its current message is another now. */
 void vx_h2_meter_window(struct vx_h2_meter *meter, struct vx_h2_stream *stream,
                         enum vx_h2_window window);
-/* Its client may send so many bytes more. */
-void vx_h2_meter_credit(struct vx_h2_meter *meter, struct vx_h2_stream *stream, i64 more);
 /* gRPC has given us a message that is not the first of its stream. */
 void vx_h2_meter_taken(struct vx_h2_meter *meter);
 /* What the messages that wait keep beside their own bytes. */

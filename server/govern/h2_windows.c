@@ -2,6 +2,7 @@
 #include "server/govern/h2_windows.h"
 
 #include "engine/base/process/check.h"
+#include "server/govern/h2_credit.h"
 
 #include <string.h>
 
@@ -131,7 +132,7 @@ void vx_h2_windows_frame(const struct vx_h2_stream *stream, u8 frame[VX_H2_UPDAT
 
 void vx_h2_windows_opened(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
-    vx_h2_meter_credit(meter, stream, stream->withheld);
+    vx_h2_credit_add(meter, stream, stream->withheld);
     stream->withheld = 0;
     meter->withheld--;
     if (stream->window == VX_H2_WINDOW_HELD)

@@ -128,12 +128,27 @@ static i32 spent(i64 window)
     return one;
 }
 
-START_TEST(a_new_stream_has_what_gRPC_announces)
+/* Those that are open then, and those that come: once, and not when the client's own are confirmed. */
+START_TEST(streams_have_more_when_gRPC_has_said_so)
 {
+    static const u8 settings[VX_H2_HEAD_BYTES] = {[3] = 4},
+                    confirmed[VX_H2_HEAD_BYTES] = {[3] = 4, [4] = 1};
+    struct vx_h2_stream streams[1], *stream;
     struct vx_h2_meter meter;
-    struct vx_h2_stream streams[1];
     vx_h2_meter_init(&meter, streams, 1, 1 << 20);
-    ck_assert_int_eq(meter.stream_window, 131072);
+    ck_assert_int_eq(meter.stream_window, 65535);
+    rig_open(0);
+    i32 one = spent(1000);
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    rig_write(one, confirmed, sizeof confirmed, sizeof confirmed);
+    stream = vx_h2_meter_stream(&row->meter, 1);
+    ck_assert_int_eq(stream->credit, 0);
+    for (i32 i = 0; i < 2; i++) {
+        rig_write(one, settings, sizeof settings, sizeof settings);
+        ck_assert_int_eq(stream->credit, 131072 - 65535);
+        ck_assert_int_eq(row->meter.stream_window, 1000 + 131072 - 65535);
+    }
+    rig_close();
 }
 END_TEST
 
@@ -364,7 +379,7 @@ int main(void)
     tcase_add_test(tests, data_of_no_stream_counts);
     tcase_add_loop_test(tests, updates_that_we_send_count, 0, 13);
     tcase_add_test(tests, a_write_that_goes_on_is_waited_for);
-    tcase_add_test(tests, a_new_stream_has_what_gRPC_announces);
+    tcase_add_test(tests, streams_have_more_when_gRPC_has_said_so);
     tcase_add_test(tests, more_than_a_streams_window_ends_a_connection);
     tcase_add_loop_test(tests, updates_of_a_stream_are_its_own, 0, 13);
     tcase_add_test(tests, a_stream_that_ends_owes_nothing);
