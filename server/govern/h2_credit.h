@@ -4,7 +4,7 @@
  *
  *   vx_h2_credit_add(&meter, stream, more);     a DATA frame has come (negative), or a held window is open
  *   vx_h2_credit_update(&meter, id, more);      we have sent a WINDOW_UPDATE; id 0 = the connection
- *   vx_h2_credit_settle(&meter);                we have sent SETTINGS of ours
+ *   vx_h2_credit_settle(&meter);                the client has confirmed our SETTINGS
  *   if (meter.window < 0 || meter.overdrawn) ...
  *
  * Owner    the caller, of the meter: `window`, `overdrawn`, `stream_window`, `settled`, and `credit` of its

@@ -354,6 +354,7 @@ static void frame_end(struct vx_h2_meter *meter)
     bool last =
         meter->flags & END_STREAM && (meter->type == DATA || meter->type == HEADERS);
     if (last) stream_end(meter, stream_find(meter, meter->id));
+    if (meter->type == SETTINGS && meter->flags & ACK) vx_h2_credit_settle(meter);
     if (meter->type == RST_STREAM) stream_close(meter, stream_find(meter, meter->id));
     meter->head_have = 0;
     meter->stream = -1;
@@ -419,7 +420,6 @@ static void sent_end(struct vx_h2_meter *meter)
 {
     const u8 *head = meter->sent.head;
     bool last = (head[3] == HEADERS || head[3] == DATA) && head[4] & END_STREAM;
-    if (head[3] == SETTINGS && !(head[4] & ACK)) vx_h2_credit_settle(meter);
     if (head[3] == WINDOW_UPDATE)
         vx_h2_credit_update(meter, vx_h2_id_of(head), meter->sent.value & INT32_MAX);
     if (head[3] != RST_STREAM && !last) return;

@@ -71,7 +71,7 @@
 
 /* The window of a connection, and of each stream, before the first update of it (RFC 9113, 6.9.2). */
 #define VX_H2_WINDOW_BYTES 65535
-/* That of a stream, from gRPC's first SETTINGS on. */
+/* That of a stream, from when its client has confirmed gRPC's SETTINGS. */
 #define VX_H2_STREAM_WINDOW_BYTES (128 << 10)
 
 /* The window of a stream, beside the first one that any has: h2_windows.h. */
@@ -160,7 +160,7 @@ struct vx_h2_meter {
     u32 buffers, buffer_bytes;   /* begun so far, from 1 on; the size of the last */
     u32 waiting_buffer;          /* the last one with a message that waits */
     u8 priority_left;            /* bytes of a HEADERS frame before its fields */
-    bool settled;                /* our first SETTINGS were sent */
+    bool settled;                /* the client has confirmed our SETTINGS */
     bool begun;      /* a frame has ended: gRPC takes any only after SETTINGS */
     bool block_open; /* the rest of a header block is to come */
     u8 head[VX_H2_HEAD_BYTES];
