@@ -114,7 +114,8 @@ def reset_behind(body):
     return script
 
 
-@attack("200 connections with 2 MB of numbers, one by one, and a reset behind each", seconds=5)
+@attack("200 connections with 2 MB of numbers, one by one, and a reset behind each", arena=True,
+        seconds=5)
 def messages_reset(swarm, target):
     swarm.add(200, target.grpc, reset_behind(h2.infer_numbers(target.model, 2 << 20)))
 

@@ -49,6 +49,7 @@ TCP = {
     "questions_endless": (("questions_endless",), 3),
     "messages_begun": (("messages_begun",), 3),
     "messages_parked": (("messages_parked",), 4),
+    "messages_reset": (("messages_reset",), 3),
     "questions_unread": (("questions_unread", "reflection_large"), 2),
 
     "queue_filled": (("queue_filled",), 3),
@@ -156,7 +157,7 @@ QUICK = {
     "windows_closed", "zero_window_crowd", "arena_one_address", "arena_pieces",
     "answers_unread", "refusals_unread",
     "streams_whole", "streams_unread", "questions_large", "questions_endless",
-    "messages_begun", "messages_parked",
+    "messages_begun", "messages_parked", "messages_reset",
     "questions_unread", "lasting",
     "continuation", "headers", "pings", "settings", "data", "windows_wrong", "strange", "farewells",
     "half_open", "churn", "mix_all",
