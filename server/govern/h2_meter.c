@@ -277,9 +277,11 @@ static void data_begin(struct vx_h2_meter *meter)
 {
     meter->window -= meter->left;
     meter->stream = stream_find(meter, meter->id);
-    if (meter->stream >= 0 && meter->streams[meter->stream].ended) meter->stream = -1;
-    if (meter->stream >= 0)
-        vx_h2_credit_add(meter, &meter->streams[meter->stream], -(i64)meter->left);
+    struct vx_h2_stream *stream =
+        meter->stream < 0 ? NULL : meter->streams + meter->stream;
+    /* gRPC counts what comes behind the end, too. */
+    if (stream) vx_h2_credit_add(meter, stream, -(i64)meter->left);
+    if (stream && stream->ended) meter->stream = -1;
     if (meter->stream < 0)
         meter->work += 1 + meter->left / VX_H2_WASTE_BYTES;
     else if (!meter->left || meter->flags & PADDED)

@@ -233,7 +233,9 @@ void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
 void vx_rpc_govern_judge_window(struct vx_rpc_govern *govern)
 {
     const bool beyond = govern->meter.window < 0 || govern->meter.overdrawn;
-    if (beyond && !govern->writing) vx_rpc_govern_close(govern, VX_RPC_CUT_WINDOW);
+    const bool kept = govern->session && govern->windows.ahead;
+    if (beyond && !govern->writing && !kept)
+        vx_rpc_govern_close(govern, VX_RPC_CUT_WINDOW);
 }
 
 /* Accounts for what a read brought. */

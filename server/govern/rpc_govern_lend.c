@@ -10,7 +10,7 @@
  * Of a client that breaks the window of a stream gRPC does not take the frame from the connection's window:
  * half may be left to it and nothing to us, and neither goes on.  The meter counts the windows of streams,
  * so that such a connection is closed before.  If the counts ever differ otherwise, it is closed when it
- * has stood for long: gRPC writes within milliseconds.
+ * has stood for long: gRPC writes within milliseconds, if its client reads.
  *
  * Source: RFC 9113, sections 5.2 and 6.9; a server of gRPC that guesses its clients' bandwidth opens
  * windows of megabytes instead, and keeps as much of each stream that nobody reads (rpc_listen.c).
@@ -25,6 +25,9 @@
 /* A frame's head takes all of it from the window, so one may begin with the last byte that gRPC is given.
  * gRPC takes frames of 16 KiB. */
 #define FRAME_BYTES (16 << 10)
+/* With less than this left the connection waits: what is left does not shrink within a frame, and reads of
+ * one byte each would be thousands. */
+#define LEFT_LEAST (4 << 10)
 /* So many looks without a byte: 10 s. */
 #define WAITS_LONG 20
 
@@ -42,7 +45,8 @@ void vx_rpc_govern_lend(struct vx_rpc_govern *govern)
 i64 vx_rpc_govern_lend_left(const struct vx_rpc_govern *govern)
 {
     if (!govern->lent) return INT64_MAX;
-    return govern->meter.window - govern->lent - FRAME_BYTES;
+    const i64 left = govern->meter.window - govern->lent - FRAME_BYTES;
+    return left < LEFT_LEAST ? 0 : left;
 }
 
 /* gRPC has written something, a larger window maybe.  If there is another reason to wait, the next read
@@ -56,7 +60,8 @@ void vx_rpc_govern_lend_wake(struct vx_rpc_govern *govern)
 void vx_rpc_govern_lend_look(struct vx_rpc_govern *govern)
 {
     const bool waits = govern->waits == VX_RPC_WAIT_WINDOW;
-    const bool stands = waits && govern->meter.bytes == govern->bytes_seen;
+    const bool stands =
+        waits && !govern->windows.ahead && govern->meter.bytes == govern->bytes_seen;
     govern->lent_waits = stands ? govern->lent_waits + 1 : 0;
     if (govern->lent_waits >= WAITS_LONG) vx_rpc_govern_close(govern, VX_RPC_CUT_WINDOW);
 }

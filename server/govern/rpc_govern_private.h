@@ -147,7 +147,8 @@ void vx_rpc_govern_wake(struct vx_rpc_govern *govern);
 void vx_rpc_govern_account_held(struct vx_rpc_govern *govern,
                                 const struct vx_h2_meter *before);
 /* Closes a connection that has sent more than we let it.  A client may use a larger window before
- * we have counted it: while a write goes on, it is judged when that ends. */
+ * we have counted it: while a write goes on, it is judged when that ends.  A TLS session may have sent a
+ * part of what it says it has not: then it is judged when all of that is sent. */
 void vx_rpc_govern_judge_window(struct vx_rpc_govern *govern);
 
 /* rpc_govern_lend.c */

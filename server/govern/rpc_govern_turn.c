@@ -67,9 +67,11 @@ bool vx_rpc_govern_has_spoken(const struct vx_rpc_govern *govern)
 }
 
 /* gRPC reads once more after the last byte.  A connection that waits for room may
- * therefore have sent nothing more; then we wait for the client. */
+ * therefore have sent nothing more; then we wait for the client.  gRPC opens its window within
+ * milliseconds, if its client reads. */
 bool vx_rpc_govern_waits_for_us(const struct vx_rpc_govern *govern)
 {
+    if (govern->waits == VX_RPC_WAIT_WINDOW) return false;
     bool full = govern->waits == VX_RPC_WAIT_BYTES || govern->waits == VX_RPC_WAIT_HIDDEN;
     if (!full) return govern->waits != VX_RPC_WAIT_NONE;
     return vx_rpc_govern_has_spoken(govern);

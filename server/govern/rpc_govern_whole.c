@@ -82,8 +82,9 @@ bool vx_rpc_govern_is_due(struct vx_rpc_place place, bool waits_too)
     if (govern && govern->shares[VX_RPC_SHARE_AWAITED] && has_whole(govern))
         due = false;
     else if (!due && govern->meter.unfinished)
-        due = govern->waits ? waits_too && govern->waits == VX_RPC_WAIT_BYTES
-                            : govern->slow;
+        due = govern->waits && govern->waits != VX_RPC_WAIT_WINDOW
+                  ? waits_too && govern->waits == VX_RPC_WAIT_BYTES
+                  : govern->slow;
     pthread_mutex_unlock(&vx_rpc_govern_lock);
     return due;
 }

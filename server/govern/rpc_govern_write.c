@@ -97,12 +97,13 @@ void vx_rpc_govern_windows_open(struct vx_rpc_govern *govern)
     }
 }
 
-/* Tells the client that its connection's window is larger than gRPC has made it. */
+/* Tells the client that its connection's window is larger than gRPC has made it.  Not while a read goes on,
+ * which has no bound yet. */
 static void lend(struct vx_rpc_govern *govern)
 {
     const u32 more = (u32)vx_rpc_govern_lend_due(govern);
     u8 frame[VX_H2_UPDATE_BYTES];
-    if (govern->cut || !may_insert(govern)) return;
+    if (govern->cut || govern->users || !may_insert(govern)) return;
     vx_h2_windows_frame(&(struct vx_h2_stream){.withheld = more}, frame);
     const ssize_t sent = insert(govern, frame, sizeof frame);
     if (sent < 0) return; /* behind gRPC's next write */

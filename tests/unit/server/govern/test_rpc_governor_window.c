@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/clock.h"
+#include "server/govern/rpc_govern_private.h"
 #include "server/rpc/rpc_private.h"
 #include "tests/unit/server/govern/governor_rig.h"
 #include "tests/unit/server/rpc/rpc_raw.h"
@@ -227,6 +228,44 @@ START_TEST(a_write_that_goes_on_is_waited_for)
 }
 END_TEST
 
+/* A TLS session sends records one by one, and says of several that none was sent. */
+START_TEST(what_a_session_keeps_is_waited_for)
+{
+    rig_open(0);
+    for (i32 secure = 0; secure < 2; secure++) {
+        i32 one = half(10);
+        struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+        row->writing++;
+        ck_assert(raw_rest(rig_theirs[one], 1, 20));
+        rig_read_all(one);
+        row->writing--;
+        row->windows.ahead = 100;
+        row->session = secure ? (void *)row : NULL; /* only asked for */
+        pthread_mutex_lock(&vx_rpc_govern_lock);
+        vx_rpc_govern_judge_window(row);
+        pthread_mutex_unlock(&vx_rpc_govern_lock);
+        row->session = NULL;
+        row->windows.ahead = 0;
+        ck_assert(rig_is_closed(one) == !secure);
+    }
+    rig_close();
+}
+END_TEST
+
+/* gRPC counts it, too, as long as it has the call. */
+START_TEST(data_behind_the_end_of_a_stream_counts)
+{
+    const struct raw_frame end = {.type = RAW_DATA, .flags = RAW_END_STREAM, .id = 1};
+    rig_open(0);
+    i32 one = spent(1000);
+    ck_assert(raw_send(rig_theirs[one], &end));
+    ck_assert(raw_rest(rig_theirs[one], 1, 1));
+    rig_read_all(one);
+    ck_assert_int_eq(vx_rpc_governor_row(rig_governor, one)->cut, VX_RPC_CUT_WINDOW);
+    rig_close();
+}
+END_TEST
+
 /* ------- what is lent ------- */
 
 enum {
@@ -314,6 +353,40 @@ START_TEST(gRPC_is_given_no_more_than_its_window)
 }
 END_TEST
 
+/* A read that is going on was told of no bound. */
+START_TEST(nothing_is_lent_while_a_read_goes_on)
+{
+    rig_open(0);
+    i32 one = begun(1 << 20);
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    row->users++; /* another thread */
+    writes(one);
+    ck_assert(!hears_of_more(one));
+    row->users--;
+    writes(one);
+    ck_assert(hears_of_more(one));
+    rig_close();
+}
+END_TEST
+
+/* One byte may be given, and 16 KiB of a frame are to come. */
+START_TEST(gRPC_is_not_given_bytes_one_by_one)
+{
+    rig_open(0);
+    i32 one = begun(1 << 20);
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    writes(one);
+    ck_assert(hears_of_more(one));
+    for (i32 i = 0; i < 3; i++)
+        ck_assert(raw_rest(rig_theirs[one], 1, i < 2 ? FRAME : FRAME - 8));
+    rig_read_all(one);
+    ck_assert_int_eq(row->meter.window - row->lent, FRAME + 2);
+    ck_assert_int_eq(row->waits, VX_RPC_WAIT_WINDOW);
+    ck_assert_int_gt(rig_unread(one), FRAME / 2);
+    rig_close();
+}
+END_TEST
+
 /* A connection whose client has used up what it was lent. */
 static i32 used_up(void)
 {
@@ -342,6 +415,26 @@ START_TEST(who_waits_for_long_is_closed)
         vx_rpc_governor_turn(rig_governor, now_ns);
     }
     ck_assert_int_eq(row->cut, VX_RPC_CUT_WINDOW);
+    rig_close();
+}
+END_TEST
+
+/* Its client reads nothing, so gRPC cannot say that it may send more; nor does it wait for us. */
+START_TEST(who_does_not_read_is_not_closed_for_it)
+{
+    i64 now_ns = vx_clock_ns();
+    rig_open(0);
+    i32 one = used_up();
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    row->windows.ahead = 100;
+    ck_assert(!vx_rpc_govern_waits_for_us(row));
+    for (i32 look = 0; look < 40; look++) {
+        now_ns += VX_NS_PER_S;
+        vx_rpc_governor_turn(rig_governor, now_ns);
+        ck_assert_int_eq(row->waits, VX_RPC_WAIT_WINDOW);
+        ck_assert_int_ne(row->cut, VX_RPC_CUT_WINDOW);
+    }
+    row->windows.ahead = 0;
     rig_close();
 }
 END_TEST
@@ -383,6 +476,11 @@ int main(void)
     tcase_add_test(tests, a_stream_that_ends_owes_nothing);
     tcase_add_test(tests, a_message_that_needs_more_than_the_first_window_has_it_once);
     tcase_add_test(tests, gRPC_is_given_no_more_than_its_window);
+    tcase_add_test(tests, what_a_session_keeps_is_waited_for);
+    tcase_add_test(tests, data_behind_the_end_of_a_stream_counts);
+    tcase_add_test(tests, nothing_is_lent_while_a_read_goes_on);
+    tcase_add_test(tests, gRPC_is_not_given_bytes_one_by_one);
+    tcase_add_test(tests, who_does_not_read_is_not_closed_for_it);
     tcase_add_test(tests, who_waits_for_long_is_closed);
     tcase_add_test(tests, who_waits_again_and_again_goes_on);
     suite_add_tcase(suite, tests);
