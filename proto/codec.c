@@ -203,9 +203,7 @@ static vx_status read_rest(const Request *message, struct vx_why *why,
               "model_name is missing: expected the name of a model");
     VX_TRY(vx_codec_parse_version(message->model_version, why, &request->version));
     VX_TRY(vx_parameters_read_request(message, why, request));
-    VX_ENSURE_WHY(message->n_inputs <= VX_INPUTS_MAX, why, INVALID_ARGUMENT,
-                  "too many inputs", "expected at most %d inputs, got %zu", VX_INPUTS_MAX,
-                  message->n_inputs);
+    VX_ASSERT(message->n_inputs <= VX_INPUTS_MAX); /* rest.c */
     for (size_t i = 0; i < message->n_inputs; i++)
         VX_TRY(read_input(message->inputs[i], why, request));
     return read_outputs(message, why, request);

@@ -20,10 +20,11 @@
  * copies of it.  An honest request has less than 100 KB, with all inputs, outputs and parameters. */
 #define VX_INFER_NAMES_BYTES_MAX (1 << 20)
 
-/* Texts, sub-messages and unknown fields of a message: protobuf-c takes up to some 150 bytes
- * for one of two bytes, and 12 messages of a million took 150 MB for a moment.  A request
- * with all inputs, outputs and parameters that it may have has less than 7,000. */
-#define VX_PARTS_MAX 16384
+/* Texts, sub-messages and unknown fields of a message: protobuf-c takes up to some 150 bytes and
+ * 250 ns for one of two bytes.  12 messages of a million took 150 MB for a moment, and 900 clients with
+ * 16,384 each kept the threads that decode busy for seconds.  A request with all inputs and outputs,
+ * 64 parameters and a region for each tensor has some 700. */
+#define VX_PARTS_MAX 2048
 
 /* Room for names, shapes and parameters, for the copies of their texts, and for what protobuf-c
  * makes of as many parts as there may be: 4 MiB at most.  Each thread that decodes has it. */

@@ -179,6 +179,7 @@ static const char *key_meant(const char *key)
     word_fold(key, folded);
     for (size_t i = 0; known[i]; i++) {
         word_fold(known[i], other);
+        if (strlen(folded) > strlen(other) + 1) continue; /* each letter is work */
         if (vx_word_distance(folded, other) <= 1) return known[i];
     }
     return NULL;

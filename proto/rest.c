@@ -117,7 +117,6 @@ static vx_status rest_input(struct vx_scan scan, struct rest_out *out,
 static vx_status rest_walk(const struct vx_spans *spans, struct rest_out *out,
                            struct vx_rest *rest)
 {
-    struct vx_typed beyond; /* of inputs that are too many, which is found out later */
     struct vx_scan scan;
     struct rest_field next;
     i32 inputs = 0;
@@ -126,8 +125,10 @@ static vx_status rest_walk(const struct vx_spans *spans, struct rest_out *out,
         VX_TRY(rest_next(&scan, &next));
         if (next.field.number == VX_REST_RAW) continue;
         if (is_message(&next, FIELD_INPUT)) {
-            const bool fits = inputs < VX_INPUTS_MAX;
-            VX_TRY(rest_input(next.value, out, fits ? &rest->inputs[inputs++] : &beyond));
+            VX_ENSURE_WHY(inputs < VX_INPUTS_MAX, out->why, INVALID_ARGUMENT,
+                          "too many inputs", "expected at most %d inputs, got more",
+                          VX_INPUTS_MAX);
+            VX_TRY(rest_input(next.value, out, &rest->inputs[inputs++]));
         } else {
             VX_TRY(rest_add(out, next.before, &scan));
         }

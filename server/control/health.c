@@ -156,15 +156,30 @@ static vx_status check_may(const struct vx_front_view *view, struct vx_call *cal
     return vx_access_model(view->access, &call->ticket, service, why);
 }
 
+/* Answered as it comes, before any that waits: so it is small. */
+#define REQUEST_BYTES_MAX 1024
+
+/* The service that a client asks for. */
+static vx_status request_unpack(const struct vx_call *call, struct vx_arena *scratch,
+                                struct vx_why *why, const char **service)
+{
+    ProtobufCMessage *request;
+    VX_ENSURE_WHY(call->message.bytes <= REQUEST_BYTES_MAX, why, INVALID_ARGUMENT,
+                  "the health request is too long",
+                  "expected a health request of at most %d bytes, got %zu",
+                  REQUEST_BYTES_MAX, call->message.bytes);
+    VX_TRY(vx_control_unpack(&grpc__health__v1__health_check_request__descriptor,
+                             call->message, scratch, why, &request));
+    *service = ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
+    return VX_OK;
+}
+
 static vx_status check_answer(struct vx_health *health, const struct vx_front_view *view,
                               struct vx_call *call, struct vx_arena *scratch,
                               struct vx_why *why)
 {
-    ProtobufCMessage *request;
-    VX_TRY(vx_control_unpack(&grpc__health__v1__health_check_request__descriptor,
-                             call->message, scratch, why, &request));
-    const char *service =
-        ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
+    const char *service;
+    VX_TRY(request_unpack(call, scratch, why, &service));
     VX_TRY(check_may(view, call, service, why));
     enum health_status status = health_of(view, service);
     VX_ENSURE_WHY(status != HEALTH_UNKNOWN, why, NOT_FOUND, "unknown service",
@@ -248,15 +263,9 @@ static void watch_start(struct vx_health *health, const struct vx_front_view *vi
                         struct vx_call *call, struct vx_arena *scratch)
 {
     struct vx_why why = {{0}};
-    ProtobufCMessage *request;
     const char *service = "";
-    vx_status status =
-        vx_control_unpack(&grpc__health__v1__health_check_request__descriptor,
-                          call->message, scratch, &why, &request);
-    if (!status.fault) {
-        service = ((Grpc__Health__V1__HealthCheckRequest *)(void *)request)->service;
-        status = check_may(view, call, service, &why);
-    }
+    vx_status status = request_unpack(call, scratch, &why, &service);
+    if (!status.fault) status = check_may(view, call, service, &why);
     if (status.fault) {
         unary_end(health, call, status, &why);
         return;

@@ -94,6 +94,30 @@ def calls_of(full, again, message, flags=0):
     return script
 
 
+@attack("600 connections of 16 addresses that ask for the health with 8,000 unknown fields each",
+        seconds=4)
+def health_padded(swarm, target):
+    swarm.add(600, target.grpc, calls_of(
+        *h2.kept_block("/grpc.health.v1.Health/Check"), h2.message(b"\x10\0" * 8000),
+        h2.END_STREAM), sources=16)
+
+
+@attack("900 connections of 16 addresses with inferences of 8,000 empty inputs each", seconds=4)
+def parts_crowd(swarm, target):
+    body = h2.field_of(1, target.model.encode()) + b"\x2a\0" * 8000
+    swarm.add(900, target.grpc, calls_of(*h2.kept_block(h2.INFER), h2.message(body),
+                                         h2.END_STREAM), sources=16)
+
+
+@attack("900 connections of 16 addresses with inferences of an input with 4,000 empty parameters",
+        seconds=4)
+def parts_within(swarm, target):
+    inner = h2.field_of(1, b"coords") + b"\x22\0" * 4000
+    body = h2.field_of(1, target.model.encode()) + h2.field_of(5, inner)
+    swarm.add(900, target.grpc, calls_of(*h2.kept_block(h2.INFER), h2.message(body),
+                                         h2.END_STREAM), sources=16)
+
+
 @attack("1,023 connections of one address with a call each, of whose message a byte has come; 24 "
         "honest clients come", seconds=6)
 def crowd_one_byte(swarm, target):

@@ -176,7 +176,7 @@ static const struct {
     {INPUT("2'BYTES' 3[1]") "7#5", INVALID, "BYTES"},
     {"1'm' " COORDS COORDS "7#48 7#48", INVALID, "input 'coords' appears twice"},
     {"1'm' 5{1'1'} 5{1'2'} 5{1'3'} 5{1'4'} 5{1'5'} 5{1'6'} 5{1'7'} 5{1'8'} 5{1'9'}",
-     INVALID, "at most 8 inputs, got 9"},
+     INVALID, "at most 8 inputs, got more"},
     {INPUT("2'INT8' 3[1 1 1 1 1 1 1 1 1]") "7#1", INVALID, "at most 8 dimensions, got 9"},
     {INPUT("2'INT8' 3[-1 4]") "7#4", INVALID, "-1"},
     {INPUT("2'INT8' 3[0 -9223372036854775808]") "7#0", INVALID, "-9223372036854775808"},
