@@ -11,10 +11,11 @@
  *
  * Owner    the loop; Watch calls belong to health until they end.
  * Thread   loop.
- * Limits   a Watch stream is a call and counts as one.
- * Fails    Check: NOT_FOUND for an unknown name.  A stream ends RESOURCE_EXHAUSTED when
- *          its client sends more messages and does not read the answers, UNAUTHENTICATED
- *          or PERMISSION_DENIED within a second when its token ends.
+ * Limits   a Watch stream is a call and counts as one; a request has at most 1,024 bytes.
+ * Fails    INVALID_ARGUMENT for a longer request.  Check: NOT_FOUND for an unknown name.
+ *          A stream ends RESOURCE_EXHAUSTED when its client sends more messages and does
+ *          not read the answers, UNAUTHENTICATED or PERMISSION_DENIED within a second
+ *          when its token ends.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
