@@ -149,3 +149,37 @@ def test_many_large_requests_at_once_on_one_connection(repository, tmp_path):
         cut = {name: count for name, count in daemon.metrics().items()
                if name.startswith("voxeld_connections_cut_total") and count}
         assert not cut
+
+
+def talk(peer, windows, unsent, stream):
+    """Sends what the server lets until the call is over."""
+    while stream not in windows.ended:
+        peer.sendall(windows.take(unsent, h2.END_STREAM))
+        heard = peer.recv(1 << 16)
+        assert heard, "the server has ended the connection"
+        windows.feed(heard)
+
+
+def test_a_request_of_100_kilobytes_needs_one_round_trip(repository, tmp_path):
+    """The first one waits for its window; the connection has a larger one from then on, so that
+    the client of the second one sends all of it before it has heard anything."""
+    request = h2.message(h2.infer_request("conv", 3000))
+    assert 65535 < len(request) < 131072
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(Daemon(repository, tmp_path))
+        host, port = daemon.grpc.rsplit(":", 1)
+        peer = stack.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+        windows = h2.Windows()
+        peer.sendall(h2.opening(INITIAL_WINDOW_SIZE=1 << 20) + h2.window(0, 1 << 20))  # answers
+        for stream in 1, 3, 5:
+            peer.sendall(h2.headers(stream, h2.call_block(h2.INFER)))
+            unsent = {stream: request}
+            while stream > 1 and unsent:
+                before = len(unsent[stream])
+                peer.sendall(windows.take(unsent, h2.END_STREAM))
+                assert len(unsent.get(stream, b"")) < before, "the rest needs a round trip"
+            talk(peer, windows, unsent, stream)
+            assert stream in windows.answered
+        cut = {name: count for name, count in daemon.metrics().items()
+               if name.startswith("voxeld_connections_cut_total") and count}
+        assert not cut

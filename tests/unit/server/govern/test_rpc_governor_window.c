@@ -433,6 +433,8 @@ START_TEST(who_does_not_read_is_not_closed_for_it)
         vx_rpc_governor_turn(rig_governor, now_ns);
         ck_assert_int_eq(row->waits, VX_RPC_WAIT_WINDOW);
         ck_assert_int_ne(row->cut, VX_RPC_CUT_WINDOW);
+        /* Its call may make room for others, once it has been slow for a look. */
+        ck_assert(!look || vx_rpc_govern_is_due(rig_place(one), false));
     }
     row->windows.ahead = 0;
     rig_close();
