@@ -142,28 +142,30 @@ VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count, uint64_t see
     return (uint32_t)(group * VX_BRICK_GROUP & (slots_count - 1)) | local;
 }
 
-/* The next slot to probe: all of a group, wrapping around, then the next group. */
+/* The next slot to probe: all of a group, each but the first of a pair beside the one before,
+ * then the next group. */
 VX_BOTH uint32_t vx_brick_next(uint32_t slot, uint32_t start, uint64_t slots_count)
 {
-    uint32_t local = (slot + 1) % VX_BRICK_GROUP;
+    uint32_t turn = ((slot ^ start) + 1) % VX_BRICK_GROUP;
     uint32_t group = slot - slot % VX_BRICK_GROUP;
-    if (local == start % VX_BRICK_GROUP)
-        group = (uint32_t)((group + VX_BRICK_GROUP) & (slots_count - 1));
-    return group | local;
+    if (!turn) group = (uint32_t)((group + VX_BRICK_GROUP) & (slots_count - 1));
+    return group | ((start ^ turn) % VX_BRICK_GROUP);
 }
 
 /* Returns the slot of a brick and its mask; for an unknown brick, mask 0 and the free
- * slot where the search ended. */
+ * slot where the search ended.  Two slots, a sector of memory, are loaded together. */
 VX_BOTH uint32_t vx_brick_find(const struct vx_brick_slot *slots, uint64_t slots_count,
                                uint64_t seed, uint64_t key, uint64_t *mask)
 {
     *mask = 0;
     if (!key) return 0;
     uint32_t start = vx_brick_start(key, slots_count, seed);
-    for (uint32_t at = start;; at = vx_brick_next(at, start, slots_count)) {
-        struct vx_brick_slot slot = slots[at];
+    for (uint32_t at = start;; at = vx_brick_next(at ^ 1u, start, slots_count)) {
+        struct vx_brick_slot slot = slots[at], beside = slots[at ^ 1u];
+        int here = slot.key == key || !slot.key;
+        if (!here) slot = beside;
         if (slot.key == key) *mask = slot.mask;
-        if (slot.key == key || !slot.key) return at;
+        if (slot.key == key || !slot.key) return here ? at : at ^ 1u;
     }
 }
 

@@ -1,45 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/brick_map.cuh"
+#include "kernels/brick_near.cuh"
 #include "kernels/turn.cuh"
 
-#ifndef VX_WORDS
-#define VX_WORDS 1
-#endif
 /* Blocks per processor: more waves hide more latency.  With five a thread has 48 registers,
  * which do for one word of mask, with four 64, with three 80.  The arguments of many sets are
  * in registers, not in constant memory, and take a block more. */
 #define VX_BLOCKS      (VX_WORDS > 4 ? 3 : VX_WORDS > 1 ? 4 : 5)
 #define VX_BLOCKS_MANY (VX_WORDS > 1 ? 3 : 4)
-#define VX_WAVES       (VX_BRICK_MAP_THREADS / VX_WAVE)
-/* Eight lanes with four entries each make one word of mask. */
-#define VX_LANES 8
-/* A brick, its 26 neighbours, and one brick that is always empty, for entries past V. */
-#define VX_NEAR 28
-#define VX_OWN  13 /* the brick itself */
-
-/* One half of a brick's mask, and the number of the row before its first voxel. */
-struct __attribute__((aligned(8))) near_half {
-    uint32_t bits;
-    uint32_t before;
-};
-/* Four entries of the table.  An entry is 64 * brick + 32 * half + the left shift that
- * brings the voxel's bit to the top of its half.  Brick 27 is the empty one. */
-struct __attribute__((aligned(8))) quad {
-    uint16_t entries[4];
-};
-
-/* A brick of the list. */
-struct brick {
-    uint64_t key, mask;
-    int32_t base;
-};
-
-VX_DEVICE struct brick brick_of(const struct vx_brick_map_args *args, uint32_t slot)
-{
-    struct vx_brick_slot it = args->slots[slot];
-    struct brick brick = {it.key, it.mask, args->base[slot]};
-    return brick;
-}
+/* Fewer voxels than these in a brick, on average, are scattered. */
+#define VX_SCATTERED_VOXELS 2
 
 /* A wave's way through the list.  What it needs of the next two bricks is loaded while it
  * works on one: a brick of few voxels takes less time than its loads. */
@@ -87,42 +57,6 @@ VX_DEVICE void map_end(const struct vx_brick_map_args *args, uint64_t pairs,
 
 /* --- near: every neighbour is in one of 27 bricks --- */
 
-/* What one axis adds to an entry: the neighbour's brick along it, and its place there.
- * at: where the voxel is in its brick; far: how far away the neighbour is. */
-VX_DEVICE uint32_t entry_part(int32_t axis, uint32_t at, int32_t far)
-{
-    const uint32_t bricks[3] = {9 << 6, 3 << 6, 1 << 6};
-    const uint32_t to = at + 4 + (uint32_t)far;
-    return (to >> 2) * bricks[axis] + ((to & 3u) << (4 - 2 * axis));
-}
-
-/* A thread fills one column, an offset, at every eighth place: of them z is the same, y is one
- * of two, and x each of four. */
-#define VX_COLUMN_STEP (VX_BRICK_MAP_THREADS / 32)
-#if VX_COLUMN_STEP != 8
-#error "fill_table takes every eighth place"
-#endif
-
-VX_DEVICE void fill_table(const struct vx_brick_map_args *args, struct quad *table)
-{
-    const uint32_t first = vx_thread() / 32, at = vx_thread() % 32;
-    for (int32_t word = 0; word < VX_WORDS; word++) {
-        const int32_t v = word * 32 + (int32_t)at;
-        int32_t far[3];
-        for (int32_t axis = 0; axis < 3; axis++)
-            far[axis] = vx_brick_offset(args, v, axis);
-        const uint32_t z = entry_part(2, first & 3u, far[2]);
-        for (uint32_t step = 0; step < 64 / VX_COLUMN_STEP; step++) {
-            const uint32_t place = first + step * VX_COLUMN_STEP;
-            const uint32_t entry = entry_part(0, place >> 4, far[0]) +
-                                   entry_part(1, place >> 2 & 3u, far[1]) + z;
-            struct quad *quad = table + (place * VX_WORDS + word) * VX_LANES + at / 4;
-            quad->entries[at % 4] =
-                (uint16_t)(v < args->v ? entry ^ 31u : (VX_NEAR - 1) << 6);
-        }
-    }
-}
-
 /* The places of a brick from which a kernel reaches the brick beside it along an axis. */
 VX_DEVICE uint64_t axis_reaching(const struct vx_brick_map_args *args, int32_t axis,
                                  int32_t side)
@@ -152,98 +86,185 @@ VX_DEVICE void look_around(const struct vx_brick_map_args *args,
                            const struct brick *brick, uint64_t reaching,
                            struct near_half *near, uint8_t *places)
 {
-    int32_t lane = (int32_t)vx_lane();
-    if (lane < VX_NEAR) {
-        uint64_t mask = 0;
-        uint32_t before = 0;
-        if (lane == VX_OWN) {
-            mask = brick->mask;
-            before = (uint32_t)brick->base - 1u;
-        } else if (brick->mask & reaching) {
-            uint64_t key =
-                vx_brick_beside(brick->key, lane / 9 - 1, lane / 3 % 3 - 1, lane % 3 - 1);
-            uint32_t slot =
-                vx_brick_find(args->slots, args->slots_count, args->seed, key, &mask);
-            if (mask) before = (uint32_t)args->base[slot] - 1u;
-        }
-        near[lane * 2].bits = (uint32_t)mask;
-        near[lane * 2].before = before;
-        near[lane * 2 + 1].bits = (uint32_t)(mask >> 32);
-        near[lane * 2 + 1].before = before + (uint32_t)vx_count_bits((uint32_t)mask);
-    }
+    const int32_t lane = (int32_t)vx_lane();
+    struct brick beside = *brick;
+    if (brick->mask & reaching)
+        beside = look_up(args, vx_brick_beside(brick->key, lane / 9 - 1, lane / 3 % 3 - 1,
+                                               lane % 3 - 1));
+    if (brick->mask & reaching || lane == VX_OWN) near_is(near + 2 * lane, &beside);
     for (uint32_t bit = (uint32_t)lane; bit < 64; bit += VX_WAVE) {
         uint64_t below = brick->mask & (((uint64_t)1 << bit) - 1);
         if (brick->mask >> bit & 1u) places[vx_count_bits64(below)] = (uint8_t)bit;
     }
 }
 
-/* Row of an entry, or -1; *there gets 1 or 0. */
-VX_DEVICE uint32_t row_of(const struct near_half *near, uint32_t entry, uint32_t *there)
-{
-    struct near_half half = near[entry >> 5];
-    uint32_t upto = half.bits << (entry & 31u); /* the voxel's bit and those below it */
-    *there = upto >> 31;
-    return *there ? half.before + (uint32_t)vx_count_bits(upto) : ~0u;
-}
-
-/* Writes every row of a brick, VX_WAVE / VX_LANES at a time.  Returns the pairs. */
+/* Writes every row of a brick.  Returns the pairs. */
 VX_DEVICE uint32_t map_rows(const struct vx_brick_map_args *args,
                             const struct brick *brick, const struct near_half *near,
                             const uint8_t *places, const struct quad *table)
 {
-    uint32_t part = vx_lane() % VX_LANES, pairs = 0;
+    uint32_t pairs = 0;
     const uint32_t count = (uint32_t)vx_count_bits64(brick->mask);
-    for (uint32_t first = 0; first < count; first += VX_WAVE / VX_LANES) {
-        uint32_t voxel = first + vx_lane() / VX_LANES;
-        int write = voxel < count;
-        const struct quad *quads =
-            table + (write ? places[voxel] : 0) * VX_WORDS * VX_LANES + part;
-        int64_t row = (int64_t)brick->base + voxel;
-        struct vx_words4 *nbr =
-            (struct vx_words4 *)(args->nbr + row * args->nbr_stride) + part;
-        for (int32_t word = 0; word < VX_WORDS && word < args->words; word++) {
-            struct quad quad = quads[word * VX_LANES];
-            uint32_t there[4];
-            struct vx_words4 rows;
-            rows.x = row_of(near, quad.entries[0], &there[0]);
-            rows.y = row_of(near, quad.entries[1], &there[1]);
-            rows.z = row_of(near, quad.entries[2], &there[2]);
-            rows.w = row_of(near, quad.entries[3], &there[3]);
-            uint32_t mask = there[0] | there[1] << 1 | there[2] << 2 | there[3] << 3;
-            mask <<= part * 4;
-            for (uint32_t step = 1; step < VX_LANES; step *= 2)
-                mask |= vx_shuffle_xor(mask, step);
-            if (!write) continue;
-            if (word * 32 + (int32_t)part * 4 < args->nbr_stride)
-                nbr[word * VX_LANES] = rows;
-            if (part) continue;
-            args->masks[row * args->words + word] = mask;
-            pairs += (uint32_t)vx_count_bits(mask);
+    for (uint32_t first = 0; first < count; first += VX_AT_ONCE) {
+        const uint32_t voxel = first + vx_lane() / VX_LANES;
+        const int write = voxel < count;
+        pairs += map_row(args, near, quads_of(table, write ? places[voxel] : 0),
+                         (int64_t)brick->base + voxel, write);
+    }
+    return pairs;
+}
+
+/* A wave to each brick.  Returns the pairs. */
+VX_DEVICE uint32_t map_bricks(const struct vx_brick_map_args *args,
+                              struct map_shared *shared)
+{
+    struct near_half *near = shared->near[vx_wave()];
+    uint8_t *places = shared->places[vx_wave()];
+    const uint64_t reaching = places_reaching(args);
+    uint32_t pairs = 0;
+    struct walk walk;
+    walk_begin(args, &walk);
+    fill_table(args, 0, shared->table);
+    if (vx_lane() == 0) near_none(near + 2 * (VX_NEAR - 1));
+    vx_barrier();
+    for (; walk.at < walk.count; walk.at += walk.step) {
+        const struct brick brick = walk_take(args, &walk);
+        look_around(args, &brick, reaching, near, places);
+        vx_wave_barrier();
+        pairs += map_rows(args, &brick, near, places, shared->table);
+        vx_wave_barrier(); /* before the next brick overwrites `near` and `places` */
+    }
+    return pairs;
+}
+
+/* --- scattered: few voxels in a brick, and one reaches at most two bricks along an axis --- */
+
+/* On which side the brick lies that a voxel reaches along an axis beside its own; 0: none. */
+VX_DEVICE int32_t side_of(const struct vx_brick_map_args *args, int32_t axis,
+                          uint32_t place)
+{
+    const int32_t at = (int32_t)(place >> (4 - 2 * axis) & 3u);
+    const int32_t reach = args->kernel[axis] / 2 * args->dilation[axis];
+    return at < reach ? -1 : at >= 4 - reach;
+}
+
+/* Looks up the bricks that a voxel reaches, one to each of its lanes: bit 2 - axis of the lane's
+ * number says that it is the one beside along the axis. */
+VX_DEVICE void look_beside(const struct vx_brick_map_args *args,
+                           const struct brick *brick, uint32_t place,
+                           struct near_half *near)
+{
+    const uint32_t part = vx_lane() % VX_LANES;
+    int32_t sides[3];
+    int reached = 1;
+    VX_UNROLL
+    for (int32_t axis = 0; axis < 3; axis++) {
+        sides[axis] = 0;
+        if (!(part >> (2 - axis) & 1u)) continue;
+        sides[axis] = side_of(args, axis, place);
+        reached &= sides[axis] != 0;
+    }
+    if (!reached) return;
+    struct brick beside = *brick;
+    if (part)
+        beside = look_up(args, vx_brick_beside(brick->key, sides[0], sides[1], sides[2]));
+    near_is(near + 2 * part, &beside);
+}
+
+VX_DEVICE uint64_t shuffle64(uint64_t value, uint32_t lane)
+{
+    return (uint64_t)vx_shuffle((uint32_t)(value >> 32), lane) << 32 |
+           vx_shuffle((uint32_t)value, lane);
+}
+
+/* A voxel among those of the bricks that the lanes of a wave have. */
+struct voxel {
+    struct brick brick;
+    uint32_t place;
+    int32_t row;
+};
+
+/* Voxel `at` of them, the same for VX_LANES lanes: first, and their number among the lanes.
+ * through: the voxels of this lane's brick and of the lanes below.  Past the end: some voxel of
+ * no meaning. */
+VX_DEVICE struct voxel voxel_at(const struct brick *own, uint32_t through, uint32_t first)
+{
+    const uint32_t group = vx_lane() / VX_LANES;
+    uint32_t lane = 0;
+    VX_UNROLL
+    for (uint32_t k = 0; k < VX_AT_ONCE; k++) {
+        const uint32_t below = vx_lanes_count(vx_lanes_said(through <= first + k));
+        if (k == group) lane = below % VX_WAVE;
+    }
+    struct voxel it;
+    it.brick.key = shuffle64(own->key, lane);
+    it.brick.mask = shuffle64(own->mask, lane);
+    it.brick.base = (int32_t)vx_shuffle((uint32_t)own->base, lane);
+    const uint32_t from =
+        vx_shuffle(through, lane) - (uint32_t)vx_count_bits64(it.brick.mask);
+    uint64_t left = it.brick.mask;
+    it.row = it.brick.base + (int32_t)(first + group - from);
+    VX_ROLLED
+    for (int32_t row = it.brick.base; left && row < it.row; row++) left &= left - 1;
+    it.place = left ? (uint32_t)vx_count_bits64((left & (0u - left)) - 1) : 0;
+    return it;
+}
+
+/* How many bricks a wave takes at a time, so that all waves take equally many. */
+VX_DEVICE uint32_t bricks_of_wave(uint32_t count, uint32_t waves)
+{
+    const uint32_t each = (count + waves - 1) / waves;
+    const uint32_t rounds = (each + VX_WAVE - 1) / VX_WAVE;
+    return (each + rounds - 1) / rounds;
+}
+
+/* A wave takes bricks, one to each lane, and VX_LANES lanes one voxel of them after the other.
+ * Returns the pairs. */
+VX_DEVICE uint32_t map_scattered(const struct vx_brick_map_args *args,
+                                 struct map_shared *shared)
+{
+    struct near_half *near =
+        shared->near[vx_wave()] + 2 * VX_NEAR_FEW * (vx_lane() / VX_LANES);
+    const uint32_t count = args->counts->bricks, waves = VX_WAVES * args->blocks;
+    const uint32_t each = bricks_of_wave(count, waves);
+    uint32_t pairs = 0, begin = (vx_block_x() + vx_wave() * args->blocks) * each;
+    fill_table(args, 1, shared->table);
+    if (vx_lane() % VX_LANES == 0) near_none(near + 2 * (VX_NEAR_FEW - 1));
+    vx_barrier();
+    for (; begin < count; begin += waves * each) {
+        struct brick own = {0, 0, 0};
+        if (vx_lane() < each && begin + vx_lane() < count)
+            own = brick_of(args, args->list[begin + vx_lane()]);
+        const uint32_t through = vx_wave_sum_through((uint32_t)vx_count_bits64(own.mask));
+        const uint32_t voxels = vx_shuffle(through, VX_WAVE - 1);
+        for (uint32_t first = 0; first < voxels; first += VX_AT_ONCE) {
+            const int write = first + vx_lane() / VX_LANES < voxels;
+            const struct voxel it = voxel_at(&own, through, first);
+            if (write) look_beside(args, &it.brick, it.place, near);
+            vx_wave_barrier();
+            pairs +=
+                map_row(args, near, quads_of(shared->table, it.place), it.row, write);
+            vx_wave_barrier(); /* before the next voxel overwrites `near` */
         }
     }
     return pairs;
 }
 
+/* True if a voxel reaches at most two bricks along each axis, and there are few in a brick. */
+VX_DEVICE int is_scattered(const struct vx_brick_map_args *args)
+{
+    int few = VX_SCATTERED;
+    for (int32_t axis = 0; axis < 3; axis++)
+        few &= args->kernel[axis] / 2 * args->dilation[axis] <= 2;
+    return few && args->counts->rows < VX_SCATTERED_VOXELS * args->counts->bricks;
+}
+
 VX_DEVICE void map_near(const struct vx_brick_map_args *args)
 {
-    VX_SHARED struct quad table[64 * VX_WORDS * VX_LANES];
-    VX_SHARED struct near_half near[VX_WAVES][VX_NEAR * 2];
-    VX_SHARED uint8_t places[VX_WAVES][64];
-    const uint64_t reaching = places_reaching(args);
-    const uint32_t wave = vx_wave();
-    uint64_t pairs = 0;
-    struct walk walk;
-    walk_begin(args, &walk);
-    fill_table(args, table);
-    vx_barrier();
-    for (; walk.at < walk.count; walk.at += walk.step) {
-        const struct brick brick = walk_take(args, &walk);
-        look_around(args, &brick, reaching, near[wave], places[wave]);
-        vx_wave_barrier();
-        pairs += map_rows(args, &brick, near[wave], places[wave], table);
-        vx_wave_barrier(); /* before the next brick overwrites `near` and `places` */
-    }
-    map_end(args, pairs, (uint64_t *)near); /* reused: the table of 7^3 leaves no room */
+    VX_SHARED struct map_shared shared;
+    const uint32_t pairs =
+        is_scattered(args) ? map_scattered(args, &shared) : map_bricks(args, &shared);
+    map_end(args, pairs, (uint64_t *)shared.near); /* the table of 7^3 leaves no room */
 }
 
 VX_KERNEL(VX_BRICK_MAP_THREADS, VX_BLOCKS) brick_map(const struct vx_brick_map_args args)

@@ -13,6 +13,9 @@
  *          brick's base plus the number of bits below.  Which word and which bit belong
  *          to a place in the brick and an offset stands in a table that each block
  *          builds.  Eight lanes write one row, four entries each, as 16 bytes.
+ *          Where bricks have fewer than two voxels on average, those eight lanes look up the
+ *          at most eight bricks that their own voxel reaches: a wave to a brick would leave
+ *          most of its lanes idle.
  * Steps    1 build the table of (place, offset)
  *          2 for each brick: up to 26 look-ups, a list of its places; meanwhile the next two
  *            bricks of the list are loaded
@@ -25,7 +28,8 @@
  *          entry.  brick_map_many, brick_map_far_many: the same for many sets, a row of
  *          blocks (y) to each.
  * Cost     bytes 4*N*S + 4*N*W written, 16 reads of 32 bytes a brick (8 lines of slots, 8
- *          of bases) mostly from cache; 14 instructions of a wave per row.
+ *          of bases) mostly from cache; 14 instructions of a wave per row; scattered some 160
+ *          per row, because look-ups fill 9 of 32 lanes.
  * Limits   kernel odd, V <= 343, dilation >= 1; brick_map: kernel/2*dilation <= 4.  A
  *          neighbour beyond the coordinate range does not exist.  blocks < 2^16.  Many
  *          sets: count < 2^16, and no two sets share their counts, which hold the tally.

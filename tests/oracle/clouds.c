@@ -47,15 +47,16 @@ static void fill_limit(i64 n, i32 *coords)
     }
 }
 
-/* Takes two of five cells in raster order, but all of the remaining cells once they are needed. */
-static void fill_box(struct vx_rig *rig, i64 n, i32 *coords, i32 samples)
+/* Takes two of so many cells in raster order, but all of the remaining cells once they are
+ * needed. */
+static void fill_box(struct vx_rig *rig, i64 n, i32 *coords, i32 samples, i32 of)
 {
-    i32 side = side_of((n / samples + 1) * 3);
+    i32 side = side_of((n / samples + 1) * ((of + 1) / 2));
     const i64 cells = (i64)side * side * side;
     i64 at = 0;
     for (i64 cell = 0; cell < cells * samples && at < n; cell++) {
         i64 in = cell % cells, left = cells * samples - cell;
-        if (left > n - at && vx_rig_below(rig, 5) > 1) continue;
+        if (left > n - at && vx_rig_below(rig, of) > 1) continue;
         set(coords + 4 * at++, (i32)(cell / cells), in / side / side - side / 2,
             in / side % side - 3, in % side);
     }
@@ -76,9 +77,9 @@ static void shuffle(struct vx_rig *rig, i64 n, i32 *coords)
 void vx_cloud_make(struct vx_rig *rig, enum vx_cloud_kind kind, i64 n,
                    struct vx_cloud *cloud)
 {
-    static const char *const names[] = {"surface",  "block",    "isolated", "line",
-                                        "negative", "limit",    "samples",  "random",
-                                        "",         "scattered"};
+    static const char *const names[] = {"surface",  "block", "isolated", "line",
+                                        "negative", "limit", "samples",  "random",
+                                        "noise",    "",      "scattered"};
     i32 *coords = vx_rig_take(rig, (size_t)n * 4 * sizeof *coords);
     const i32 side = side_of(n);
     *cloud = (struct vx_cloud){names[kind], n, 4, coords};
@@ -96,8 +97,9 @@ void vx_cloud_make(struct vx_rig *rig, enum vx_cloud_kind kind, i64 n,
     if (kind == VX_CLOUD_SCATTERED) fill_shell(n / 32, coords, false);
     if (kind == VX_CLOUD_NEGATIVE) fill_shell(n, coords, true);
     if (kind == VX_CLOUD_LIMIT) fill_limit(n, coords);
-    if (kind == VX_CLOUD_SAMPLES) fill_box(rig, n, coords, n < 7 ? 1 : 7);
-    if (kind == VX_CLOUD_RANDOM) fill_box(rig, n, coords, 1);
+    if (kind == VX_CLOUD_SAMPLES) fill_box(rig, n, coords, n < 7 ? 1 : 7, 5);
+    if (kind == VX_CLOUD_RANDOM) fill_box(rig, n, coords, 1, 5);
+    if (kind == VX_CLOUD_NOISE) fill_box(rig, n, coords, 1, 120);
     shuffle(rig, n, coords);
 }
 

@@ -25,6 +25,7 @@ enum vx_cloud_kind {
     VX_CLOUD_LIMIT,    /* the corners of the range, in the first and last samples */
     VX_CLOUD_SAMPLES,  /* many small sets in the same place, told apart by their sample */
     VX_CLOUD_RANDOM,   /* two fifths of a box */
+    VX_CLOUD_NOISE, /* one in 60 cells: few voxels in a brick, neighbours in all directions */
     VX_CLOUD_KINDS,
     /* Of many voxels, where it is asked for: one in 32 is of a shell, the others are alone. */
     VX_CLOUD_SCATTERED
