@@ -119,21 +119,6 @@ static bool calls_many(const struct vx_rpc_govern *govern)
            govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
-void vx_rpc_govern_coming_add(const struct vx_rpc_govern *govern, i64 more)
-{
-    i64 *coming = &govern->governor->coming_of[govern->origin], before = *coming;
-    *coming += more;
-    govern->governor->coming += more;
-    govern->governor->origins_coming += (*coming > 0) - (before > 0);
-}
-
-void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
-{
-    if (more < -govern->unseen) more = -govern->unseen;
-    govern->unseen += more;
-    vx_rpc_govern_coming_add(govern, more);
-}
-
 static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
 {
     i64 vain = (i64)(govern->meter.calls - govern->meter.finished);

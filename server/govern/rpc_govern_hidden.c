@@ -81,6 +81,22 @@ static i64 hidden_of(const struct vx_rpc_govern *govern)
     return (hidden > 0 ? hidden : 0) + headers_of(&govern->meter);
 }
 
+/* So many more calls of it are on their way to us. */
+static void coming_add(const struct vx_rpc_govern *govern, i64 more)
+{
+    i64 *coming = &govern->governor->coming_of[govern->origin], before = *coming;
+    *coming += more;
+    govern->governor->coming += more;
+    govern->governor->origins_coming += (*coming > 0) - (before > 0);
+}
+
+void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
+{
+    if (more < -govern->unseen) more = -govern->unseen;
+    govern->unseen += more;
+    coming_add(govern, more);
+}
+
 bool vx_rpc_govern_hides(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
@@ -107,7 +123,7 @@ static void speaker_end(struct vx_rpc_governor *governor, i64 now_ns)
 static void settled_set(struct vx_rpc_govern *govern, i64 settled)
 {
     if (settled > govern->meter.silent) settled = govern->meter.silent;
-    vx_rpc_govern_coming_add(govern, govern->settled - settled);
+    coming_add(govern, govern->settled - settled);
     govern->settled = settled;
 }
 

@@ -173,10 +173,6 @@ void vx_rpc_govern_notify_drop(struct vx_rpc_govern *govern);
 /* rpc_govern_cost.c */
 /* What a new connection may cost. */
 void vx_rpc_govern_cost_init(struct vx_rpc_govern *govern, i64 now_ns);
-/* So many more of its calls were read and have not arrived; negative: fewer. */
-void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
-/* So many more calls of it are on their way to us. */
-void vx_rpc_govern_coming_add(const struct vx_rpc_govern *govern, i64 more);
 /* Gives back what time allows. */
 void vx_rpc_govern_fill(struct vx_rpc_govern *govern, i64 now_ns);
 enum vx_rpc_wait vx_rpc_govern_must_wait(const struct vx_rpc_govern *govern);
@@ -225,6 +221,8 @@ i32 vx_rpc_govern_share_of(const struct vx_rpc_govern *govern, enum vx_rpc_share
 void vx_rpc_govern_share_end(struct vx_rpc_govern *govern);
 
 /* rpc_govern_hidden.c */
+/* So many more of its calls were read and have not arrived; negative: fewer. */
+void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
 /* Counts its hidden calls again: what the meter or a share says has changed. */
 void vx_rpc_govern_hidden_count(struct vx_rpc_govern *govern);
 /* A while later: what was hidden then and is now, is not on its way to us. */
