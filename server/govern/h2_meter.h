@@ -124,6 +124,7 @@ struct vx_h2_meter {
     u64 pieces;    /* small DATA frames that bring bytes of messages */
     u64 bytes;     /* of messages */
     u64 finished;  /* complete messages */
+    u64 ripe;      /* headers of calls that have a whole message, so far, as `heavy` */
     i64 came;      /* bytes that have come of unfinished messages */
     i64 held;      /* bytes of gRPC's buffers that they keep */
     i64 announced; /* bytes that these messages will have */

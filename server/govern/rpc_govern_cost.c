@@ -119,21 +119,6 @@ static bool calls_many(const struct vx_rpc_govern *govern)
            govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
-void vx_rpc_govern_coming_add(const struct vx_rpc_govern *govern, i64 more)
-{
-    i64 *coming = &govern->governor->coming_of[govern->origin], before = *coming;
-    *coming += more;
-    govern->governor->coming += more;
-    govern->governor->origins_coming += (*coming > 0) - (before > 0);
-}
-
-void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
-{
-    if (more < -govern->unseen) more = -govern->unseen;
-    govern->unseen += more;
-    vx_rpc_govern_coming_add(govern, more);
-}
-
 static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
 {
     i64 vain = (i64)(govern->meter.calls - govern->meter.finished);
@@ -364,10 +349,12 @@ static bool wastes(const struct vx_rpc_govern *govern)
     return vx_h2_meter_waste(&govern->meter) > clamp(part, WASTE_ONE_MIN, WASTE_ONE_MAX);
 }
 
-/* The calls that it may begin: hidden ones cost none of them for long. */
+/* The calls that it may begin: hidden ones cost none of them for long, large headers some more until
+ * their call arrives. */
 static i64 calls_left(const struct vx_rpc_govern *govern)
 {
-    i64 left = govern->calls + govern->settled, most = calls_most(govern);
+    const i64 most = calls_most(govern);
+    const i64 left = govern->calls + govern->settled - govern->burden;
     return left < most ? left : most;
 }
 
@@ -377,7 +364,7 @@ static bool brings_many(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     return governor->coming >= CALLS_UNSEEN_MAX &&
-           govern->unseen - govern->settled > CALLS_ONE_MIN &&
+           govern->unseen + govern->burden - govern->settled > CALLS_ONE_MIN &&
            governor->coming_of[govern->origin] >
                CALLS_UNSEEN_MAX / (governor->origins_coming + 1);
 }

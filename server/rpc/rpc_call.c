@@ -174,6 +174,7 @@ static void on_arrive(void *context, bool ok)
     record->call.deadline_ns =
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
     if (vx_rpc_access_refuses(record) || vx_rpc_metadata_refuses(record)) return;
+    vx_rpc_metadata_drop(record);
     if (arrive_refused_draining(record) || arrive_refused_full(record)) return;
     if (record->call.deadline_ns <= record->call.arrived_ns) {
         vx_rpc_call_refuse(record, VX_CODE_DEADLINE_EXCEEDED,
@@ -208,6 +209,13 @@ void vx_rpc_message_drop(struct vx_rpc_record *record)
     grpc_slice_unref(record->flat);
     record->flat = grpc_empty_slice();
     record->call.message = (struct vx_span){0};
+}
+
+void vx_rpc_question_drop(struct vx_rpc_record *record)
+{
+    const i32 method = record->call.method;
+    if (method != VX_RPC_METHOD_UNKNOWN && method_reads_first(method))
+        vx_rpc_message_drop(record);
 }
 
 /* Makes the payload one span: in place when it came as one slice, as small messages

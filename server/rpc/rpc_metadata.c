@@ -54,6 +54,12 @@ void vx_rpc_metadata_read(struct vx_rpc_record *record)
     if (!whole) record->call.tracestate[0] = '\0';
 }
 
+void vx_rpc_metadata_drop(struct vx_rpc_record *record)
+{
+    grpc_metadata_array_destroy(&record->metadata);
+    grpc_metadata_array_init(&record->metadata);
+}
+
 /* They lie in gRPC's call, and there is no other way to give them back than to end it. */
 bool vx_rpc_metadata_refuses(struct vx_rpc_record *record)
 {

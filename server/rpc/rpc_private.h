@@ -425,6 +425,9 @@ VX_MUST_USE vx_status vx_rpc_message_missing(void);
 
 /* rpc_metadata.c: takes from the headers what the call needs of them. */
 void vx_rpc_metadata_read(struct vx_rpc_record *record);
+/* Nothing more is needed of the headers: their list, 96 bytes of each, need not last as long as the
+ * call.  Their texts are gRPC's. */
+void vx_rpc_metadata_drop(struct vx_rpc_record *record);
 /* Its headers are too large for a call that lasts as long as its client likes. */
 bool vx_rpc_metadata_refuses(struct vx_rpc_record *record);
 /* How many calls of `method` are armed on each queue. */
@@ -444,6 +447,9 @@ void vx_rpc_batch_start(struct vx_rpc_record *record, const grpc_op *ops,
 /* Streams: asks for one more message. */
 void vx_rpc_message_receive(struct vx_rpc_record *record);
 void vx_rpc_message_drop(struct vx_rpc_record *record);
+/* The same for a small call, whose message came with it: nobody else can be writing it.  Its answer
+ * may wait for a client that does not read, for as long as that likes. */
+void vx_rpc_question_drop(struct vx_rpc_record *record);
 /* True: the caller gives to a mailbox and then calls vx_rpc_hand_end.  False: rpc is
  * closing. */
 bool vx_rpc_hand_begin(struct vx_rpc *rpc);

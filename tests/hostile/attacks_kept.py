@@ -335,3 +335,27 @@ def large_and_idle(model, size, count):
         arena=True)
 def buffers_kept(swarm, target):
     swarm.add(1000, target.grpc, large_and_idle(target.broad, MB, 2), sources=64)
+
+
+def heavy_questions(peer):
+    """15 small calls with 28 KB of headers and 16 KB of message each; no answer may be sent."""
+    windows = h2.Windows()
+    peer.hear = windows.feed
+    block = h2.call_block(LIVE) + h2.field("y", b"v" * 60, kept=True) + h2.indexed(62) * 149
+    yield h2.opening(INITIAL_WINDOW_SIZE=0)
+    for stream in range(1, 31, 2):
+        yield h2.headers(stream, block)
+        unsent = {stream: h2.message(h2.field_of(99, bytes(16300)))}
+        while unsent:
+            yield windows.take(unsent, h2.END_STREAM) or None
+
+
+@attack("70 connections of 64 addresses with 15 small calls of 28 KB of headers and 16 KB of "
+        "message each, which read no answer", seconds=4)
+def answers_heavy(swarm, target):
+    swarm.add(70, target.grpc, heavy_questions, sources=64)
+
+
+@attack("200 connections of one address with the same", seconds=4)
+def answers_heavy_crowd(swarm, target):
+    swarm.add(200, target.grpc, heavy_questions, sources=1)

@@ -7,7 +7,7 @@ if(VX_SERVER)
   # Under TSan its floods take minutes: `long`.
   vx_unit_test(NAME test_rpc_govern LIBS server LABELS long
     SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c)
-  foreach(name test_rpc test_rpc_arena test_rpc_farewell test_rpc_leaving test_rpc_slow test_rpc_stream_places test_rpc_turns)
+  foreach(name test_rpc test_rpc_arena test_rpc_farewell test_rpc_kept test_rpc_leaving test_rpc_slow test_rpc_stream_places test_rpc_turns)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c tests/unit/server/rpc/rpc_raw.c LIBS server)
   endforeach()

@@ -195,6 +195,21 @@ START_TEST(of_fresh_connections_the_least_goes)
 }
 END_TEST
 
+/* One call is enough for a place. */
+START_TEST(a_call_ends_the_beginning)
+{
+    rig_open(0);
+    const i32 one = rig_connect();
+    const struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, one);
+    make(one, GREETED);
+    ck_assert(row->fresh);
+    rig_call(one, 1);
+    rig_read_all(one);
+    ck_assert(!row->fresh);
+    rig_close();
+}
+END_TEST
+
 /* Of 513 connections those of the origin that has most go, though others are older and
  * have sent nothing since the preface. */
 START_TEST(of_fresh_connections_the_crowd_goes)
@@ -319,6 +334,7 @@ int main(void)
     tcase_add_test(tests, the_crowd_that_asks_less_makes_way);
     tcase_add_test(tests, equal_origins_make_way_for_another);
     tcase_add_loop_test(tests, of_fresh_connections_the_least_goes, 0, 8);
+    tcase_add_test(tests, a_call_ends_the_beginning);
     tcase_add_test(tests, of_fresh_connections_the_crowd_goes);
     tcase_add_test(tests, of_fresh_connections_the_few_stay);
     tcase_add_test(tests, of_fresh_connections_the_closed_count_no_more);
