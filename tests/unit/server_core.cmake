@@ -1,5 +1,6 @@
 if(VX_SERVER)
   vx_unit_test(NAME test_sched SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
+  vx_unit_test(NAME test_sched_answer SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
   vx_unit_test(NAME test_sched_batch SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
   vx_unit_test(NAME test_sched_long SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
   vx_unit_test(NAME test_sched_origins SOURCES tests/unit/server/sched/sched_rig.c LIBS server)
