@@ -15,6 +15,7 @@ if(VX_SERVER)
   vx_unit_test(NAME test_geometries LIBS server)
   vx_unit_test(NAME test_devices LIBS server)
   vx_unit_test(NAME test_room LIBS server)
+  vx_unit_test(NAME test_front_mail LIBS server)
   vx_unit_test(NAME test_watchdog LIBS server)
   vx_unit_test(NAME test_workers LIBS server SECONDS 25
     SOURCES tests/unit/server/workers/workers_rig.c tests/unit/server/workers/workers_child.c)
