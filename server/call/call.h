@@ -35,6 +35,15 @@ struct vx_call_turn {
     bool waits;
 };
 
+/* Where it waits to be handled at all: call_arrivals.h. */
+struct vx_call_coming {
+    struct vx_call *other; /* of an origin's first call: that of the next turn */
+    struct vx_call *next;  /* of the same origin */
+    struct vx_call *last;  /* of an origin's first call: its last one */
+    bool waits;
+    bool left; /* its client left meanwhile */
+};
+
 struct vx_call {
     u32 magic;
     i32 method;             /* row of proto/service.def */
@@ -63,9 +72,10 @@ struct vx_call {
     bool message_end; /* streams: the client has half-closed; message is empty */
 
     /* From here on used by the loop only. */
-    bool answered;            /* the loop has given the call back to rpc */
-    bool is_gone;             /* the peer left while the call waited or ran */
-    bool geometry_unknown;    /* its coords_ref was not known */
+    bool answered;         /* the loop has given the call back to rpc */
+    bool is_gone;          /* the peer left while the call waited or ran */
+    bool geometry_unknown; /* its coords_ref was not known */
+    struct vx_call_coming coming;
     struct vx_call_turn turn; /* of a control method; of a stream, only rpc uses it */
     struct vx_job job;
     struct vx_admitted admitted; /* ModelInfer: what to run, as vx_admit says */

@@ -22,6 +22,9 @@
 /* How long control methods are answered in one iteration: inferences and workers must not
  * wait for a thousand answers about 512 models each. */
 #define ANSWER_NS (2 * VX_NS_PER_MS)
+/* How long calls that have come are handled in one iteration, about a hundred of them: batches
+ * that end, and requests that are to run, wait no longer for a thousand that come at once. */
+#define MAIL_NS (2 * VX_NS_PER_MS)
 
 struct vx_front_view vx_front_view(const struct vx_front *front)
 {
@@ -44,12 +47,12 @@ static void front_on_spin(uv_idle_t *spin)
 }
 
 /* Spins for spin_ns after an event: a worker's next message, or the next request of a
- * client that waited for an answer, is likely to come soon.  Calls that wait to be
- * answered do so until the next iteration, which must come at once. */
+ * client that waited for an answer, is likely to come soon.  Calls that wait to be handled
+ * or answered do so until the next iteration, which must come at once. */
 static void front_spin(struct vx_front *front)
 {
-    bool wanted =
-        front->control.first || vx_clock_ns() - front->event_ns < front->spin_ns;
+    bool waits = front->control.first || front->coming.first || front->left;
+    bool wanted = waits || vx_clock_ns() - front->event_ns < front->spin_ns;
     if (wanted)
         uv_idle_start(&front->spin, front_on_spin);
     else
@@ -60,6 +63,7 @@ static void front_on_turn(uv_prepare_t *prepare)
 {
     struct vx_front *front = VX_CONTAINER(prepare, struct vx_front, turn);
     if (front->phase >= VX_FRONT_STOPPING) return;
+    vx_front_mail_handle(front, MAIL_NS);
     vx_infer_dispatch(&front->infer); /* inferences do not wait for the answers */
     vx_front_answer(front, ANSWER_NS);
     vx_models_step(front->models);
@@ -107,7 +111,7 @@ static bool front_is_infer(const struct vx_call *call)
            call->method == VX_METHOD_ID_MODEL_STREAM_INFER;
 }
 
-static void front_on_arrival(struct vx_front *front, struct vx_call *call)
+void vx_front_on_arrival(struct vx_front *front, struct vx_call *call)
 {
     if (front_is_infer(call)) {
         vx_infer_on_call(&front->infer, call);
@@ -122,7 +126,7 @@ static void front_on_arrival(struct vx_front *front, struct vx_call *call)
     if (front->phase >= VX_FRONT_STOPPING) vx_front_answer(front, VX_NEVER);
 }
 
-static void front_on_gone(struct vx_front *front, struct vx_call *call)
+void vx_front_on_gone(struct vx_front *front, struct vx_call *call)
 {
     if (front_is_infer(call))
         vx_infer_on_gone(&front->infer, call);
@@ -133,27 +137,13 @@ static void front_on_gone(struct vx_front *front, struct vx_call *call)
     vx_rpc_release_gone(front->rpc, call);
 }
 
-/* A call enters `arrivals` before it can enter `gone`.  So `gone` is taken first and
- * handled last: every call in it is then among the arrivals that have been handled. */
-static void front_take_mail(struct vx_front *front)
-{
-    struct vx_link *next, *gone = vx_mailbox_take_all(&front->gone);
-    for (struct vx_link *link = vx_mailbox_take_all(&front->arrivals); link;
-         link = next) {
-        next = link->next;
-        front_on_arrival(front, VX_CONTAINER(link, struct vx_call, arrival));
-    }
-    for (struct vx_link *link = gone; link; link = next) {
-        next = link->next;
-        front_on_gone(front, VX_CONTAINER(link, struct vx_call, gone));
-    }
-}
-
 static void front_on_bell(uv_async_t *wakeup)
 {
     struct vx_front *front = VX_CONTAINER(wakeup, struct vx_front, wakeup);
     front->event_ns = vx_clock_ns();
-    front_take_mail(front);
+    vx_front_mail_take(front);
+    /* The end of an iteration handles nothing any more. */
+    if (front->phase >= VX_FRONT_STOPPING) vx_front_mail_handle(front, VX_NEVER);
 }
 
 static void front_ring(void *context)

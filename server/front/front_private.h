@@ -4,6 +4,7 @@
  *   front_expect.c what the settings' texts alone show to be wrong
  *   front_ready.c  when it is ready, and who hears of it
  *   front_access.c who may ask what
+ *   front_mail.c   calls from rpc, one of each origin in turn
  *   front_answer.c control methods, one of each connection in turn
  *   front_stop.c   signals; the phases of stopping
  *
@@ -20,6 +21,7 @@
 #include "engine/base/memory/arena.h"
 #include "server/access/access_file.h"
 #include "server/base/due.h"
+#include "server/call/call_arrivals.h"
 #include "server/call/call_turns.h"
 #include "server/control/health.h"
 #include "server/front/front.h"
@@ -59,7 +61,9 @@ struct vx_front {
     struct vx_scanner scanner;
     bool scanned; /* the repository has been read at least once */
     struct vx_mailbox arrivals, gone;
-    struct vx_call_turns control; /* calls of control methods, to be answered */
+    struct vx_call_arrivals coming;   /* from `arrivals`, to be handled */
+    struct vx_link *left, *left_last; /* from `gone` */
+    struct vx_call_turns control;     /* calls of control methods, to be answered */
     enum vx_front_phase phase;
     bool announced;
     struct vx_access *access; /* NULL: nothing is asked and nothing limited */
@@ -89,6 +93,15 @@ struct vx_front {
 /* front.c */
 /* What control methods and health see of the front. */
 struct vx_front_view vx_front_view(const struct vx_front *front);
+/* A call that rpc has decoded; one whose client has left. */
+void vx_front_on_arrival(struct vx_front *front, struct vx_call *call);
+void vx_front_on_gone(struct vx_front *front, struct vx_call *call);
+
+/* front_mail.c */
+/* Empties the mailboxes. */
+void vx_front_mail_take(struct vx_front *front);
+/* Handles what was in them, for so long at most; at least one of each kind. */
+void vx_front_mail_handle(struct vx_front *front, i64 most_ns);
 
 /* front_ready.c */
 /* True when every model that should serve can run on some worker now. */

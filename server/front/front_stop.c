@@ -46,6 +46,7 @@ void vx_front_close_handles(void *context)
     struct vx_front *front = context;
     vx_alloc_thaw();
     front->phase = VX_FRONT_CLOSING;
+    vx_front_mail_handle(front, VX_NEVER);
     vx_infer_drop_all(&front->infer);
     vx_health_close(&front->health);
     vx_rpc_close(&front->rpc); /* empties both mailboxes */
@@ -72,6 +73,7 @@ static void front_stop_workers(struct vx_front *front)
 {
     front->phase = VX_FRONT_STOPPING;
     front->infer.stopping = true;
+    vx_front_mail_handle(front, VX_NEVER);
     vx_front_answer(front, VX_NEVER);
     front_log_step(front, "stopping");
     vx_timer_stop(&front->phase_over);

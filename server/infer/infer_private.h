@@ -92,6 +92,9 @@ VX_MUST_USE vx_status vx_infer_check_room(const struct vx_infer *infer,
                                           struct vx_why *why);
 /* The outputs for which the request asks while it runs, as bits (vx_run_item.asks). */
 u32 vx_infer_asks(const struct vx_infer *infer, const struct vx_call *call);
+/* Bytes of those of `outputs` that the request wants and whose size is known. */
+i64 vx_infer_answer_bytes(const struct vx_infer *infer, const struct vx_call *call,
+                          u32 outputs);
 /* Forgets the sizes and gives back the places that came while the call ran: it will run
  * again. */
 void vx_infer_forget_sizes(struct vx_infer *infer, struct vx_call *call);

@@ -147,23 +147,53 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
     vx_infer_finish(infer, call, &said);
 }
 
-/* What the scheduler may learn from.  It learns nothing from a batch in which something
- * failed: its time says only how long the failure took to show.  An item that was refused
- * before it ran took no time. */
-static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
+/* How long an item says that it took. */
+static i64 item_ns(const struct vx_done_item *item)
 {
-    struct vx_batch_end end = {.worker = worker,
-                               .batch = done->head.serial,
-                               .now_ns = vx_clock_ns(),
-                               .device_ns = done->device_ns,
-                               .geometry_ns = vx_infer_times_make(done).geometry_ns};
+    return item->convert_ns + item->geometry_ns + item->compute_ns + item->output_ns;
+}
+
+/* An item whose work is not known took no time if it was refused before it ran, and otherwise
+ * some that belongs to none of the others. */
+static bool item_is_left_out(const struct vx_done_item *item)
+{
+    return !item->ran || (item->code != VX_CODE_OK && item->pairs <= 0);
+}
+
+/* The time that the scheduler may learn, and in it the geometries.  What failed is taken off.  A
+ * GPU says of each item how long the whole batch took, which did the work of all; a CPU runs one
+ * item after the other, and says what each took. */
+static void batch_end_times(const struct vx_message_done *done, struct vx_batch_end *end)
+{
+    i64 all_ns = 0, failed_ns = 0, failed_geometry_ns = 0;
     for (i32 i = 0; i < done->items_count; i++) {
         const struct vx_done_item *item = &done->items[i];
-        if (!item->ran) {
-            end.refused |= UINT64_C(1) << i;
+        all_ns += item_ns(item);
+        if (!item_is_left_out(item)) continue;
+        failed_ns += item_ns(item);
+        failed_geometry_ns += item->geometry_ns;
+    }
+    end->device_ns = done->device_ns;
+    end->geometry_ns = vx_infer_times_make(done).geometry_ns;
+    if (all_ns > done->device_ns) return;
+    end->device_ns -= failed_ns;
+    end->geometry_ns -= failed_geometry_ns;
+}
+
+/* What the scheduler may learn from: of a batch in which something failed, what the others took.
+ * If it learned nothing of such a batch, a client that has a request fail in each would keep it
+ * from learning what all others cost. */
+static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
+{
+    struct vx_batch_end end = {
+        .worker = worker, .batch = done->head.serial, .now_ns = vx_clock_ns()};
+    batch_end_times(done, &end);
+    for (i32 i = 0; i < done->items_count; i++) {
+        const struct vx_done_item *item = &done->items[i];
+        if (item_is_left_out(item)) {
+            end.left_out |= UINT64_C(1) << i;
             continue;
         }
-        if (item->code != VX_CODE_OK) end.device_ns = 0;
         end.pairs += item->pairs;
         end.set_voxels += item->set_voxels;
     }

@@ -35,6 +35,20 @@ u32 vx_infer_asks(const struct vx_infer *infer, const struct vx_call *call)
     return sizes_later(infer, call);
 }
 
+i64 vx_infer_answer_bytes(const struct vx_infer *infer, const struct vx_call *call,
+                          u32 outputs)
+{
+    const struct vx_admitted *admitted = &call->admitted;
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    i64 bytes = 0;
+    for (i32 i = 0; i < admitted->outputs_count; i++) {
+        i32 o = admitted->outputs[i];
+        if (!(outputs >> o & 1) || vx_infer_output_later(call, o)) continue;
+        bytes += (i64)vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes;
+    }
+    return bytes;
+}
+
 /* Gives the places back that the call has in slots; those in regions stay held. */
 static void places_give(struct vx_infer *infer, struct vx_call *call, u32 outputs)
 {
@@ -90,7 +104,11 @@ static void call_on_sizes(struct vx_infer *infer, struct vx_call *call,
     call->places_why.text[0] = '\0';
     call->places_status = call_place(infer, call, item);
     places->refused = call->places_status.fault != NULL;
-    if (places->refused) places_give(infer, call, later);
+    if (places->refused)
+        places_give(infer, call, later);
+    else
+        vx_sched_answer_grows(infer->sched, &call->job,
+                              vx_infer_answer_bytes(infer, call, later));
     for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++)
         if (later >> o & 1) places->outputs[o] = call->outputs[o];
 }

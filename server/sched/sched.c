@@ -164,6 +164,7 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
     struct sched_worker *w = vx_sched_worker(sched, worker);
     if (!w->up) return;
     w->up = w->leaving = false;
+    w->rests_until_ns = 0;
     sched->workers_loading &= ~(1u << worker);
     forget_ready(sched, worker);
     forget_holder(sched, worker);
@@ -190,11 +191,11 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
 static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
                         const struct vx_batch_end *end)
 {
-    if (end->device_ns <= 0 || (end->refused && end->pairs <= 0)) return;
+    if (end->device_ns <= 0 || (end->left_out && end->pairs <= 0)) return;
     struct sched_instance *instance = vx_sched_instance(sched, batch->instance);
     i64 voxels = batch->voxels, at = 0;
     for (const struct vx_job *job = batch->jobs; job; job = job->next, at++) {
-        if (end->refused >> at & 1) voxels -= job->voxels;
+        if (end->left_out >> at & 1) voxels -= job->voxels;
         /* Of the size that was predicted, too: it decides whether the next one is tried. */
         instance->learned_ns[vx_cost_class(sched_job_pairs(instance, job))] = end->now_ns;
     }
@@ -205,14 +206,15 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
     instance->learned_ns[vx_cost_class(pairs)] = end->now_ns;
     vx_cost_ratio_learn(&instance->ratio, end->pairs, voxels);
     vx_cost_ratio_learn(&instance->set_ratio, end->set_voxels, voxels);
-    vx_cost_learn(&instance->costs[end->worker],
-                  &(struct vx_cost_seen){
-                      .ns = end->device_ns - build_ns,
-                      .pairs = pairs,
-                      .build_ns = build_ns,
-                      /* With refused jobs it is not known which geometries were built. */
-                      .build_voxels = end->refused ? 0 : batch->build_voxels,
-                  });
+    vx_cost_learn(
+        &instance->costs[end->worker],
+        &(struct vx_cost_seen){
+            .ns = end->device_ns - build_ns,
+            .pairs = pairs,
+            .build_ns = build_ns,
+            /* With jobs left out it is not known which geometries were built. */
+            .build_voxels = end->left_out ? 0 : batch->build_voxels,
+        });
 }
 
 static void batch_remove(struct sched_worker *worker, i32 at, i64 now_ns)
@@ -254,6 +256,7 @@ bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
     i32 at = batch_find(w, end->batch);
     if (at == w->batches_count) return false;
     const struct sched_batch *batch = &w->batches[at];
+    if (at == 0) vx_sched_long_ends(sched, w, end->now_ns);
     batch_learn(sched, batch, end);
     plan->worker = end->worker;
     plan->instance = batch->instance;

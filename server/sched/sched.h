@@ -82,25 +82,27 @@ enum vx_job_state { VX_JOB_NEW, VX_JOB_QUEUED, VX_JOB_RUNNING };
 struct vx_job {
     struct vx_job *next, *previous; /* in the queue, or in its batch (next only) */
     enum vx_job_state state;
-    i32 instance;    /* which model version: its number in the registry */
-    i64 voxels;      /* N */
-    i64 pairs;       /* of all its neighbour maps; 0 = not known: they are estimated */
-    i64 set_voxels;  /* of all its sets; 0 = not known: submit writes what is expected */
-    u64 client;      /* its connection, which takes turns with others; 0 = not known */
-    u16 origin;      /* of the connection, below VX_SCHED_ORIGINS */
-    u64 priority;    /* 1 is highest; 0 = not set */
-    i64 deadline_ns; /* gRPC's; VX_NEVER when none */
-    i64 timeout_ns;  /* the parameter `timeout`, counted from submit; 0 = none */
-    u32 holders;     /* bit per worker that has its geometry */
-    bool must_hold;  /* it has no coordinates of its own: only a holder can run it */
-    u32 only;        /* bit per worker, up or not, that can reach its memory; 0 = any.
+    i32 instance;     /* which model version: its number in the registry */
+    i64 voxels;       /* N */
+    i64 pairs;        /* of all its neighbour maps; 0 = not known: they are estimated */
+    i64 set_voxels;   /* of all its sets; 0 = not known: submit writes what is expected */
+    i64 answer_bytes; /* of its outputs, as far as their sizes are known when it comes */
+    u64 client;       /* its connection, which takes turns with others; 0 = not known */
+    u16 origin;       /* of the connection, below VX_SCHED_ORIGINS */
+    u64 priority;     /* 1 is highest; 0 = not set */
+    i64 deadline_ns;  /* gRPC's; VX_NEVER when none */
+    i64 timeout_ns;   /* the parameter `timeout`, counted from submit; 0 = none */
+    u32 holders;      /* bit per worker that has its geometry */
+    bool must_hold;   /* it has no coordinates of its own: only a holder can run it */
+    u32 only;         /* bit per worker, up or not, that can reach its memory; 0 = any.
                         The job waits until one of them is up. */
-    i64 queued_ns;   /* out: when it first entered the queue */
-    i64 started_ns;  /* out: when it was last sent to a worker */
-    i64 expires_ns;  /* out: when its time in the queue is over; VX_NEVER */
-    bool by_timeout; /* out: expires_ns is from `timeout` or the policy, not from gRPC */
-    u64 level;       /* out: its priority level under the model's policy */
-    u64 turn;        /* out: its place among the jobs of all clients; sched_turn.c */
+    i64 queued_ns;    /* out: when it first entered the queue */
+    i64 started_ns;   /* out: when it was last sent to a worker */
+    i64 expires_ns;   /* out: when its time in the queue is over; VX_NEVER */
+    bool is_long;     /* out: it takes a device for long (sched_long.c) */
+    bool by_timeout;  /* out: expires_ns is from `timeout` or the policy, not from gRPC */
+    u64 level;        /* out: its priority level under the model's policy */
+    u64 turn;         /* out: its place among the jobs of all clients; sched_turn.c */
     u64 took; /* the scheduler's: what the job whose place it took would have cost; 0 = none */
     u64 sequence;   /* out: order of arrival */
     i32 client_row; /* the scheduler's, while it waits: its client's entry */
@@ -127,8 +129,9 @@ struct vx_batch_end {
     i64 device_ns;         /* 0: not measured, nothing is learned */
     i64 geometry_ns;       /* the part of device_ns that built geometries */
     i64 pairs, set_voxels; /* sums over its items; 0 = not known */
-    /* A bit per job, in the batch's order: the worker refused it before it ran. */
-    u64 refused;
+    /* A bit per job, in the batch's order, that is in none of these: the worker refused it
+     * before it ran, or it failed before its work was known. */
+    u64 left_out;
 };
 _Static_assert(VX_BATCH_ITEMS_MAX <= 64, "a bit per job of a batch");
 
@@ -196,6 +199,9 @@ struct vx_job *vx_sched_batch_job(const struct vx_sched *sched, i32 worker, u64 
  * message of a dead worker). */
 bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
                      struct vx_batch_plan *plan);
+/* The outputs of a job that runs have so many bytes more than its answer_bytes: they cost its
+ * client as if it had said so. */
+void vx_sched_answer_grows(struct vx_sched *sched, const struct vx_job *job, i64 bytes);
 /* A job of a batch that has just finished waits again, for another worker: it keeps its
  * place, its times and its deaths. */
 void vx_sched_resubmit(struct vx_sched *sched, struct vx_job *job);

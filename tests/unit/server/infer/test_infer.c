@@ -59,6 +59,7 @@ START_TEST(an_answer_has_what_was_asked)
     struct vx_place normals = call->outputs[0], score = call->outputs[1];
     ck_assert_uint_eq(normals.bytes, 120);
     ck_assert_uint_eq(score.bytes, 20);
+    ck_assert_int_eq(call->job.answer_bytes, 140);
     rig_done(run);
     rig_end(run);
     const struct rig_answer *answer = rig_expect(call, VX_CODE_OK);

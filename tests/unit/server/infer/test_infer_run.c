@@ -274,41 +274,6 @@ START_TEST(a_region_that_a_worker_lost_is_refused_from_then_on)
 }
 END_TEST
 
-/* ------- what the scheduler learns ------- */
-
-/* the item's code, whether it ran; whether three such batches teach the scheduler
- * anything */
-static const struct {
-    enum vx_code code;
-    bool ran, learns;
-} learn_rows[] = {
-    {VX_CODE_OK, true, true},
-    {VX_CODE_INVALID_ARGUMENT, true, false}, /* its time is not a whole run's */
-    {VX_CODE_INVALID_ARGUMENT, false, true}, /* not run: the time is the other's */
-};
-
-START_TEST(nothing_is_learned_from_what_failed)
-{
-    only(0);
-    for (i32 turn = 0; turn < 4; turn++) {
-        vx_infer_on_call(infer, rig_call(0, 10));
-        vx_infer_on_call(infer, rig_call(1, 10));
-        vx_infer_dispatch(infer);
-        ck_assert_int_eq(rig.runs_count, turn + 1);
-        ck_assert_int_eq(rig.runs[turn].run.items_count, 2);
-        rig_done(&rig.runs[turn]);
-        rig_said.items[1].code = (i32)learn_rows[_i].code;
-        rig_said.items[1].ran = learn_rows[_i].ran;
-        rig_end(&rig.runs[turn]);
-    }
-    const struct vx_job job = {.voxels = 10};
-    i64 wait_ns = vx_sched_expected_wait_ns(infer->sched, &job, vx_clock_ns());
-    ck_assert_int_eq(wait_ns > 0, learn_rows[_i].learns);
-    if (_i == 2) /* only the pairs of the items that ran */
-        ck_assert_int_lt(wait_ns, 3000);
-}
-END_TEST
-
 /* ------- what is counted ------- */
 
 START_TEST(requests_and_batches_are_counted)
@@ -477,8 +442,6 @@ int main(void)
     tcase_add_test(tests, elsewhere_is_where_the_model_is);
     tcase_add_test(tests, who_sent_coordinates_is_told_what_the_worker_said);
     tcase_add_loop_test(tests, a_region_that_a_worker_lost_is_refused_from_then_on, 0, 2);
-    tcase_add_loop_test(tests, nothing_is_learned_from_what_failed, 0,
-                        (int)VX_COUNT(learn_rows));
     tcase_add_test(tests, requests_and_batches_are_counted);
     tcase_add_test(tests, what_never_ran_is_no_batch);
     tcase_add_test(tests, what_failed_is_no_execution);

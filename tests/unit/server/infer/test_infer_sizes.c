@@ -95,6 +95,10 @@ START_TEST(places_are_taken_when_they_are_asked_for)
     ck_assert_int_eq(places->refused, 0);
     ck_assert_uint_eq(places->outputs[FAR].bytes, 700 * 8);
     ck_assert_uint_eq(places->outputs[FAR_XYZ].bytes, 700 * 16);
+    struct vx_call *next = rig_call(1, 10); /* pays for 16,800 bytes, 2,048 as a voxel */
+    vx_infer_on_call(infer, next);
+    ck_assert_uint_eq(next->job.turn, 2 * call->job.turn + 8);
+    vx_infer_on_gone(infer, next);
     ck_assert_int_eq(places->outputs[NORMALS].kind, VX_PLACE_NONE);
     ck_assert_uint_gt(rig_used(), before);
     rig_done(run);

@@ -158,7 +158,7 @@ static const struct vx_batching delayed = {
 /* The pairs of a batch belong to the voxels of the jobs that ran. */
 START_TEST(pairs_are_of_those_that_ran)
 {
-    static const u64 refused[] = {0, 1, 2, 5};
+    static const u64 left_out[] = {0, 1, 2, 5};
     static const i64 ran[] = {600, 500, 400, 200};
     const struct vx_batching batching = {.voxels_max = 1000, .requests_max = 64};
     struct vx_sched *sched = rig_open(&batching, 1);
@@ -170,7 +170,7 @@ START_TEST(pairs_are_of_those_that_ran)
     const struct vx_batch_end end = {.batch = plan.batch,
                                      .device_ns = 1000,
                                      .pairs = 9 * ran[_i],
-                                     .refused = refused[_i]};
+                                     .left_out = left_out[_i]};
     ck_assert(vx_sched_finish(sched, &end, &plan));
     struct vx_job unknown = rig_job(10);
     unknown.pairs = 0;

@@ -1,0 +1,121 @@
+/* What the bytes of a job's outputs cost its client.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/unit/server/sched/sched_rig.h"
+
+#include <stdlib.h>
+
+static const struct vx_batching one_by_one = {.voxels_max = 1000000, .requests_max = 1};
+
+#define LARGE       (200 << 20) /* bytes: a dense output of 512 samples */
+#define VOXEL_BYTES 2048        /* as sched_turn.c has it */
+
+static struct vx_sched *sched;
+
+static void set_up(void)
+{
+    sched = rig_open(&one_by_one, 1);
+}
+
+static void tear_down(void)
+{
+    rig_close(&sched);
+}
+
+static void submit(struct vx_job *job, u64 client, i64 voxels, i64 bytes)
+{
+    *job = rig_job(voxels);
+    job->client = client;
+    job->origin = (u16)client;
+    job->answer_bytes = bytes;
+    rig_submit(sched, job, 0);
+}
+
+static struct vx_job *run_one(void)
+{
+    struct vx_batch_plan plan;
+    rig_pick(sched, 0, &plan);
+    rig_finish(sched, &plan, 0);
+    return plan.jobs[0];
+}
+
+/* One voxel whose answer is large comes after a thousand whose answer is small. */
+START_TEST(a_large_answer_is_a_large_request)
+{
+    struct vx_job large, small;
+    submit(&large, 1, 1, LARGE);
+    submit(&small, 2, 1000, 4000);
+    ck_assert_ptr_eq(run_one(), &small);
+    ck_assert_ptr_eq(run_one(), &large);
+}
+END_TEST
+
+/* The size of a dense output is known only when its job runs: then the client's next one waits. */
+START_TEST(what_is_known_late_is_paid_by_the_next)
+{
+    struct vx_job first, waits, again, small;
+    struct vx_batch_plan plan;
+    submit(&first, 1, 1, 0);
+    rig_pick(sched, 0, &plan);
+    submit(&waits, 3, 1000, 0);
+    vx_sched_answer_grows(sched, &first, LARGE);
+    submit(&again, 1, 1, 0);
+    submit(&small, 2, 1000, 0);
+    rig_finish(sched, &plan, 0);
+    ck_assert_ptr_eq(run_one(), &waits);
+    ck_assert_ptr_eq(run_one(), &small);
+    ck_assert_ptr_eq(run_one(), &again);
+}
+END_TEST
+
+/* What it takes is time in which those who wait could have had the device: who comes now has no
+ * earlier turn than who came before. */
+START_TEST(time_goes_on_meanwhile)
+{
+    struct vx_job first, waits, late;
+    struct vx_batch_plan plan;
+    submit(&first, 1, 1, 0);
+    rig_pick(sched, 0, &plan);
+    submit(&waits, 3, 1000, 0);
+    vx_sched_answer_grows(sched, &first, LARGE);
+    submit(&late, 4, 1, 0);
+    ck_assert_uint_ge(late.turn, LARGE / VOXEL_BYTES / 2); /* shared by two origins */
+    rig_finish(sched, &plan, 0);
+    ck_assert_ptr_eq(run_one(), &waits);
+    ck_assert_ptr_eq(run_one(), &late);
+}
+END_TEST
+
+/* While nobody waits nothing is owed, as with voxels. */
+START_TEST(while_nobody_waits_nothing_is_owed)
+{
+    struct vx_job first, again, other;
+    struct vx_batch_plan plan;
+    submit(&first, 1, 1, 0);
+    rig_pick(sched, 0, &plan);
+    vx_sched_answer_grows(sched, &first, LARGE);
+    rig_finish(sched, &plan, 0);
+    submit(&again, 1, 1, 0);
+    submit(&other, 2, 1000, 0);
+    ck_assert_ptr_eq(run_one(), &again);
+    ck_assert_ptr_eq(run_one(), &other);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sched_answer");
+    TCase *tests = tcase_create("sched_answer");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, a_large_answer_is_a_large_request);
+    tcase_add_test(tests, what_is_known_late_is_paid_by_the_next);
+    tcase_add_test(tests, time_goes_on_meanwhile);
+    tcase_add_test(tests, while_nobody_waits_nothing_is_owed);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
