@@ -164,7 +164,6 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
     struct sched_worker *w = vx_sched_worker(sched, worker);
     if (!w->up) return;
     w->up = w->leaving = false;
-    w->rests_until_ns = 0;
     sched->workers_loading &= ~(1u << worker);
     forget_ready(sched, worker);
     forget_holder(sched, worker);
@@ -256,7 +255,6 @@ bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
     i32 at = batch_find(w, end->batch);
     if (at == w->batches_count) return false;
     const struct sched_batch *batch = &w->batches[at];
-    if (at == 0) vx_sched_long_ends(sched, w, end->now_ns);
     batch_learn(sched, batch, end);
     plan->worker = end->worker;
     plan->instance = batch->instance;

@@ -99,7 +99,6 @@ struct vx_job {
     i64 queued_ns;    /* out: when it first entered the queue */
     i64 started_ns;   /* out: when it was last sent to a worker */
     i64 expires_ns;   /* out: when its time in the queue is over; VX_NEVER */
-    bool is_long;     /* out: it takes a device for long (sched_long.c) */
     bool by_timeout;  /* out: expires_ns is from `timeout` or the policy, not from gRPC */
     u64 level;        /* out: its priority level under the model's policy */
     u64 turn;         /* out: its place among the jobs of all clients; sched_turn.c */

@@ -195,9 +195,7 @@ static struct expected job_expect(const struct vx_sched *sched, const struct vx_
         i64 run_ns = vx_cost_predict_ns(&instance->costs[w], pairs,
                                         sched_holds(job, w) ? 0 : job->voxels);
         if (!run_ns) return (struct expected){0}; /* this worker may be the best of all */
-        const i64 held_ns = vx_sched_long_held_ns(sched, job, w, now_ns);
         i64 w_free_ns = vx_sched_free_ns(sched, w, now_ns);
-        if (w_free_ns < held_ns) w_free_ns = held_ns;
         if (expected.run_ns && w_free_ns + run_ns >= free_ns + expected.run_ns) continue;
         expected.run_ns = run_ns;
         free_ns = w_free_ns;
@@ -214,7 +212,6 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
     struct vx_job last = *job; /* as if it were submitted now */
     last.level = vx_sched_level(&instance->batching, job->priority);
     last.set_voxels = vx_sched_set_voxels(sched, job);
-    last.is_long = vx_sched_is_long(sched, job);
     last.turn = vx_sched_turn(sched, &last);
     last.sequence = sched->sequence + 1;
     struct expected expected = job_expect(sched, &last, now_ns);
@@ -344,7 +341,6 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
     job->queued_ns = now_ns;
     job->started_ns = 0;
     job->set_voxels = vx_sched_set_voxels(sched, job);
-    job->is_long = vx_sched_is_long(sched, job);
     job->turn = vx_sched_turn(sched, job);
     job->sequence = ++sched->sequence;
     job->deaths = 0;

@@ -7,6 +7,9 @@
 /* A batch that starts early because of a deadline starts this much earlier than it must:
  * the loop's timers are no finer. */
 #define DEADLINE_SLACK_NS VX_NS_PER_MS
+/* No job joins a batch whose predicted time would then exceed this: the next request
+ * waits for all of it, and a device with four batches a second loses no throughput. */
+#define BATCH_NS_MAX (VX_NS_PER_S / 4)
 
 /* A batch while it is being formed. */
 struct forming {
@@ -39,8 +42,7 @@ static bool forming_fits(const struct sched_instance *instance,
     const struct vx_cost *cost = &instance->costs[plan->worker];
     i64 build = sched_holds(job, plan->worker) ? 0 : job->voxels;
     return !vx_cost_is_far(cost, pairs) &&
-           vx_cost_predict_ns(cost, pairs, forming->build_voxels + build) <=
-               VX_SCHED_BATCH_NS_MAX;
+           vx_cost_predict_ns(cost, pairs, forming->build_voxels + build) <= BATCH_NS_MAX;
 }
 
 /* `timeout` is met when the job starts in time, gRPC's deadline when it ends in time. */
@@ -104,7 +106,6 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
 {
     struct sched_worker *worker = &sched->workers[plan->worker];
     VX_ASSERT(worker->batches_count < VX_WORKER_DEPTH);
-    vx_sched_long_note(sched, worker);
     struct sched_batch *batch = &worker->batches[worker->batches_count++];
     plan->batch = ++sched->batch_id;
     *batch = (struct sched_batch){

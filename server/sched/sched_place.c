@@ -164,7 +164,6 @@ i32 vx_sched_place(const struct vx_sched *sched, const struct vx_job *job, u32 o
                    struct sched_look *look)
 {
     u32 may = vx_sched_job_workers(sched, job);
-    may = vx_sched_long_workers(sched, job, may, look);
     open &= may;
     if (!open) return -1;
     i64 done_ns = 0, open_done_ns = 0;

@@ -7,7 +7,6 @@
  *   sched_admit.c    whether a job may wait: levels, policies, expected waits
  *   sched_pick.c     which batch starts now: the search along the queue
  *   sched_place.c    where: which worker is done first, and has room
- *   sched_long.c     what others get of a device between two long jobs
  *
  * Waiting jobs of an instance are in lists called lines, one per level that has its own
  * policy.  An arriving job finds its place at once, and a pick never visits jobs of an
@@ -21,7 +20,6 @@
 #ifndef VX_SERVER_SCHED_PRIVATE_H
 #define VX_SERVER_SCHED_PRIVATE_H
 
-#include "engine/base/process/clock.h"
 #include "server/sched/cost.h"
 #include "server/sched/instance_set.h"
 #include "server/sched/sched.h"
@@ -29,11 +27,6 @@
 /* At most this many jobs of one instance are examined by a pick: four full batches.
  * Beyond that a better fit is not worth the search, which every batch waits for. */
 #define VX_SCHED_LOOK_MAX 256
-
-/* No job joins a batch whose predicted time would then exceed this: the next request
- * waits for all of it, and a device with four batches a second loses no throughput.  A job
- * that alone takes longer is a long one. */
-#define VX_SCHED_BATCH_NS_MAX (VX_NS_PER_S / 4)
 
 /* job.level of a job that queue_policy.timeout_delay moved behind all others. */
 #define VX_LEVEL_DELAYED UINT64_MAX
@@ -57,7 +50,6 @@ struct sched_batch {
     i32 instance;
     bool solo;
     bool undelivered;    /* the worker never got it */
-    bool was_awaited;    /* while it ran, another client's short job waited */
     struct vx_job *jobs; /* linked by next, in the order they were sent */
     /* Since when it has the device for itself: sent, or end of the batch before it. */
     i64 since_ns;
@@ -67,8 +59,7 @@ struct sched_batch {
 };
 struct sched_worker {
     bool up;
-    bool leaving;       /* up, and about to end: it gets no more batches */
-    i64 rests_until_ns; /* it begins no long job before; sched_long.c */
+    bool leaving; /* up, and about to end: it gets no more batches */
     i32 batches_count;
     struct sched_batch batches[VX_WORKER_DEPTH]; /* oldest first */
 };
@@ -90,7 +81,6 @@ struct sched_client {
     u64 turn;    /* of its latest job */
     u64 sharers; /* clients of its origin that waited then, with itself */
     i32 waiting; /* jobs */
-    i32 shorts;  /* those of them that are not long */
     u16 origin;  /* under which it counts while some wait */
 };
 struct sched_origin {
@@ -113,7 +103,6 @@ struct vx_sched {
     u64 turn;            /* virtual time: what each origin could have had by now */
     u64 turn_last;       /* the latest turn that any job was given */
     i32 origins_waiting; /* origins with a waiting job */
-    i32 shorts;          /* waiting jobs that are not long */
     struct sched_origin origins[VX_SCHED_ORIGINS];
     struct sched_client clients[SCHED_CLIENTS];
     struct sched_worker workers[VX_WORKERS_MAX];
@@ -165,26 +154,10 @@ u64 vx_sched_level(const struct vx_batching *batching, u64 priority);
  * place; NULL = none. */
 struct vx_job *vx_sched_room_find(const struct vx_sched *sched, const struct vx_job *job);
 
-/* ------- sched_long.c ------- */
-
-/* Whether each worker that can run the job would need more than VX_SCHED_BATCH_NS_MAX for it. */
-bool vx_sched_is_long(const struct vx_sched *sched, const struct vx_job *job);
-/* Notes whether others wait for the batch that the worker runs; before jobs leave the queue. */
-void vx_sched_long_note(struct vx_sched *sched, struct sched_worker *worker);
-/* The first batch of the worker ends. */
-void vx_sched_long_ends(struct vx_sched *sched, struct sched_worker *worker, i64 now_ns);
-/* How long the worker will not begin the job because it is long. */
-i64 vx_sched_long_held_ns(const struct vx_sched *sched, const struct vx_job *job,
-                          i32 worker, i64 now_ns);
-/* Those of `workers` that may begin the job. */
-u32 vx_sched_long_workers(const struct vx_sched *sched, const struct vx_job *job,
-                          u32 workers, struct sched_look *look);
-
 /* ------- sched_turn.c ------- */
 
-/* How many jobs of the client wait; how many of them are not long. */
+/* How many jobs of the client wait. */
 i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client);
-i32 vx_sched_client_shorts(const struct vx_sched *sched, u64 client);
 /* The turn that the job would get now. */
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job);
 /* Gives the job that turn. */

@@ -125,7 +125,6 @@ void vx_sched_insert(struct vx_sched *sched, struct vx_job *job)
     }
     heap_insert(sched, job);
     job->state = VX_JOB_QUEUED;
-    job->is_long = vx_sched_is_long(sched, job);
     vx_sched_turn_waits(sched, job, 1);
     sched->queued++;
     sched->queued_voxels += job->set_voxels;

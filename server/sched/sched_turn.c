@@ -87,11 +87,6 @@ i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client)
     return sched->clients[client_row(sched, client)].waiting;
 }
 
-i32 vx_sched_client_shorts(const struct vx_sched *sched, u64 client)
-{
-    return sched->clients[client_row(sched, client)].shorts;
-}
-
 /* Among how many clients of its origin the job's would share, were it to wait. */
 static u64 sharers_of(const struct vx_sched *sched, const struct sched_client *client,
                       const struct vx_job *job)
@@ -163,10 +158,6 @@ void vx_sched_turn_waits(struct vx_sched *sched, struct vx_job *job, i32 more)
     i32 clients = -(client->waiting > 0), waiting = -(origin->jobs > 0);
     client->waiting += more;
     origin->jobs += more;
-    if (!job->is_long) {
-        client->shorts += more;
-        sched->shorts += more;
-    }
     VX_ASSERT(client->waiting >= 0 && origin->jobs >= 0);
     sched->origins[client->origin].clients += clients + (client->waiting > 0);
     sched->origins_waiting += waiting + (origin->jobs > 0);
