@@ -74,7 +74,7 @@ static void front_on_turn(uv_prepare_t *prepare)
     vx_front_announce(front);
     vx_due_set(&front->due, vx_sched_next_ns(front->sched));
     vx_front_stop_when_drained(front);
-    front_spin(front);
+    if (front->phase < VX_FRONT_STOPPING) front_spin(front);
 }
 
 /* ------- calls ------- */

@@ -77,7 +77,7 @@ static void front_stop_workers(struct vx_front *front)
     vx_front_answer(front, VX_NEVER);
     front_log_step(front, "stopping");
     vx_timer_stop(&front->phase_over);
-    uv_idle_stop(&front->spin); /* from now on front_on_turn returns before front_spin */
+    uv_idle_stop(&front->spin); /* front_on_turn starts it no more */
     vx_infer_drop_all(&front->infer);
     vx_workers_stop(front->workers);
 }

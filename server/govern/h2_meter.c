@@ -93,7 +93,7 @@ static void silence_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
     meter->silent--;
 }
 
-/* Its message is whole, or its call over. */
+/* Its call goes on, or is over. */
 static void headers_end(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     meter->heavy -= stream->heavy;
@@ -140,7 +140,6 @@ static void message_wait(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 static void message_finish(struct vx_h2_meter *meter, struct vx_h2_stream *stream)
 {
     meter->finished++;
-    meter->ripe += stream->heavy;
     headers_end(meter, stream);
     if (stream->later) message_wait(meter, stream);
     /* gRPC drops one that is too large. */

@@ -20,7 +20,7 @@
  *   vx_h2_meter_sent(&meter, bytes, count);      cut anywhere: what the client was sent
  *   if (meter.fault) ...
  *
- * Owner    the caller owns the meter, 880 bytes, and the array of streams.
+ * Owner    the caller owns the meter, 888 bytes, and the array of streams.
  * Thread   one at a time.  Pure: no clock, no allocation, no system call.
  * Limits   VX_H2_BLOCK_BYTES_MAX and VX_H2_BLOCK_DECODED_MAX a header block; streams_max
  *          open streams.
@@ -124,7 +124,6 @@ struct vx_h2_meter {
     u64 pieces;    /* small DATA frames that bring bytes of messages */
     u64 bytes;     /* of messages */
     u64 finished;  /* complete messages */
-    u64 ripe;      /* headers of calls that have a whole message, so far, as `heavy` */
     i64 came;      /* bytes that have come of unfinished messages */
     i64 held;      /* bytes of gRPC's buffers that they keep */
     i64 announced; /* bytes that these messages will have */

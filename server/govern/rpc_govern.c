@@ -262,7 +262,6 @@ static void account_read(struct vx_rpc_govern *govern, const struct msghdr *mess
     vx_rpc_govern_judge_window(govern);
     if (vx_rpc_govern_owes(govern)) vx_rpc_govern_close(govern, VX_RPC_CUT_FLOOD);
     vx_rpc_govern_hidden_count(govern);
-    vx_rpc_govern_burden_add(govern, (i64)(meter->ripe - before.ripe));
     if (meter->withheld) vx_rpc_govern_windows_open(govern);
 }
 

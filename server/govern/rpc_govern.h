@@ -143,7 +143,6 @@ struct vx_rpc_govern {
     i64 calls, work;  /* what it may still cost; below 0 it has cost too much */
     u64 repaid;       /* of meter.call_work, with answers */
     i64 unseen;       /* calls that were read and have not arrived */
-    i64 burden;       /* headers of those that have their message, as calls */
     i64 hidden;       /* those of them that gRPC keeps, as their message has not come */
     i64 hidden_least; /* the fewest since the last interval began */
     i64 settled;      /* those of them that are no longer on their way to us */

@@ -349,12 +349,10 @@ static bool wastes(const struct vx_rpc_govern *govern)
     return vx_h2_meter_waste(&govern->meter) > clamp(part, WASTE_ONE_MIN, WASTE_ONE_MAX);
 }
 
-/* The calls that it may begin: hidden ones cost none of them for long, large headers some more until
- * their call arrives. */
+/* The calls that it may begin: hidden ones cost none of them for long. */
 static i64 calls_left(const struct vx_rpc_govern *govern)
 {
-    const i64 most = calls_most(govern);
-    const i64 left = govern->calls + govern->settled - govern->burden;
+    i64 left = govern->calls + govern->settled, most = calls_most(govern);
     return left < most ? left : most;
 }
 
@@ -364,7 +362,7 @@ static bool brings_many(const struct vx_rpc_govern *govern)
 {
     const struct vx_rpc_governor *governor = govern->governor;
     return governor->coming >= CALLS_UNSEEN_MAX &&
-           govern->unseen + govern->burden - govern->settled > CALLS_ONE_MIN &&
+           govern->unseen - govern->settled > CALLS_ONE_MIN &&
            governor->coming_of[govern->origin] >
                CALLS_UNSEEN_MAX / (governor->origins_coming + 1);
 }

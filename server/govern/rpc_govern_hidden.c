@@ -70,7 +70,7 @@ static i64 headers_of(const struct vx_h2_meter *meter)
 }
 
 /* gRPC reports an inference and a stream at once. */
-static i64 calls_of(const struct vx_rpc_govern *govern)
+static i64 hidden_of(const struct vx_rpc_govern *govern)
 {
     const i32 *shares = govern->shares;
     i64 begun = govern->meter.unfinished - shares[VX_RPC_SHARE_STREAMS];
@@ -78,12 +78,7 @@ static i64 calls_of(const struct vx_rpc_govern *govern)
     i64 known = (awaited > 0 ? awaited : 0) + shares[VX_RPC_SHARE_IDLE] +
                 shares[VX_RPC_SHARE_UNHEARD];
     i64 hidden = govern->meter.silent - known;
-    return hidden > 0 ? hidden : 0;
-}
-
-static i64 hidden_of(const struct vx_rpc_govern *govern)
-{
-    return calls_of(govern) + headers_of(&govern->meter);
+    return (hidden > 0 ? hidden : 0) + headers_of(&govern->meter);
 }
 
 /* So many more calls of it are on their way to us. */
@@ -95,38 +90,9 @@ static void coming_add(const struct vx_rpc_govern *govern, i64 more)
     govern->governor->origins_coming += (*coming > 0) - (before > 0);
 }
 
-static void burden_set(struct vx_rpc_govern *govern, i64 burden)
-{
-    coming_add(govern, burden - govern->burden);
-    govern->burden = burden;
-}
-
-/* Calls that have their message, and have not arrived. */
-static i64 ripe_of(const struct vx_rpc_govern *govern)
-{
-    return govern->unseen - calls_of(govern);
-}
-
-/* Headers are hidden until their call has its message, and then a burden until it arrives: 6,000
- * calls of 28 KB of headers on 400 connections had 1,000 of them there.  An inference arrives before its
- * message: where nothing is on its way, there is no burden.  Once they have arrived, calls_max
- * bounds what they keep. */
-void vx_rpc_govern_burden_add(struct vx_rpc_govern *govern, i64 more)
-{
-    if (ripe_of(govern) > 0) burden_set(govern, govern->burden + more);
-}
-
-/* So many of `ripe` calls have arrived, or are lost.  Which, nothing tells: they are of mean weight. */
-static void burden_give(struct vx_rpc_govern *govern, i64 calls, i64 ripe)
-{
-    const i64 all = govern->burden;
-    burden_set(govern, ripe <= calls ? 0 : all - (all * calls + ripe - 1) / ripe);
-}
-
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more)
 {
     if (more < -govern->unseen) more = -govern->unseen;
-    if (more < 0) burden_give(govern, -more, ripe_of(govern));
     govern->unseen += more;
     coming_add(govern, more);
 }

@@ -61,7 +61,7 @@ struct vx_rpc_governor {
     i32 calls_open; /* VX_RPC_SHARE_ARRIVED, of all */
     /* The parts of `held` and `whole` of connections that have just ended. */
     struct vx_rpc_going going, whole_going;
-    i64 coming; /* of all connections: their `unseen` and `burden` without `settled` */
+    i64 coming; /* of all connections: their `unseen` without `settled` */
     i64 hidden; /* of all connections */
     struct vx_rpc_govern *speaker; /* may have more hidden calls than its part */
     i64 speaker_ns;                /* when its turn began */
@@ -223,8 +223,6 @@ void vx_rpc_govern_share_end(struct vx_rpc_govern *govern);
 /* rpc_govern_hidden.c */
 /* So many more of its calls were read and have not arrived; negative: fewer. */
 void vx_rpc_govern_unseen(struct vx_rpc_govern *govern, i64 more);
-/* Calls whose headers count as so many calls more have their message now. */
-void vx_rpc_govern_burden_add(struct vx_rpc_govern *govern, i64 more);
 /* Counts its hidden calls again: what the meter or a share says has changed. */
 void vx_rpc_govern_hidden_count(struct vx_rpc_govern *govern);
 /* A while later: what was hidden then and is now, is not on its way to us. */

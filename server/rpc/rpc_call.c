@@ -174,7 +174,6 @@ static void on_arrive(void *context, bool ok)
     record->call.deadline_ns =
         arrive_deadline_ns(record->deadline, record->call.arrived_ns);
     if (vx_rpc_access_refuses(record) || vx_rpc_metadata_refuses(record)) return;
-    vx_rpc_metadata_drop(record);
     if (arrive_refused_draining(record) || arrive_refused_full(record)) return;
     if (record->call.deadline_ns <= record->call.arrived_ns) {
         vx_rpc_call_refuse(record, VX_CODE_DEADLINE_EXCEEDED,

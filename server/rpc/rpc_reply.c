@@ -25,6 +25,7 @@ static void on_ended(void *context, bool ok)
 void vx_rpc_end_start(struct vx_rpc_record *record, grpc_byte_buffer *message)
 {
     vx_rpc_question_drop(record);
+    vx_rpc_metadata_drop(record);
     grpc_op ops[3] = {0};
     size_t ops_count = 0;
     if (!record->metadata_sent) ops[ops_count++].op = GRPC_OP_SEND_INITIAL_METADATA;

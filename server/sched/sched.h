@@ -128,8 +128,8 @@ struct vx_batch_end {
     i64 device_ns;         /* 0: not measured, nothing is learned */
     i64 geometry_ns;       /* the part of device_ns that built geometries */
     i64 pairs, set_voxels; /* sums over its items; 0 = not known */
-    /* A bit per job, in the batch's order, that is in none of these: the worker refused it
-     * before it ran, or it failed before its work was known. */
+    /* A bit per job, in the batch's order, that is not in these sums: the worker refused it before
+     * it ran, or it failed before its work was known.  A GPU's times may have its part. */
     u64 left_out;
 };
 _Static_assert(VX_BATCH_ITEMS_MAX <= 64, "a bit per job of a batch");

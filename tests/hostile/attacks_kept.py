@@ -354,8 +354,3 @@ def heavy_questions(peer):
         "message each, which read no answer", seconds=4)
 def answers_heavy(swarm, target):
     swarm.add(70, target.grpc, heavy_questions, sources=64)
-
-
-@attack("200 connections of one address with the same", seconds=4)
-def answers_heavy_crowd(swarm, target):
-    swarm.add(200, target.grpc, heavy_questions, sources=1)

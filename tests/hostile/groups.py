@@ -41,7 +41,6 @@ TCP = {
     "zero_window_crowd": (("zero_window_crowd",), 3),
     "answers_unread": (("answers_unread",), 1.5),
     "answers_heavy": (("answers_heavy",), 2),
-    "answers_heavy_crowd": (("answers_heavy_crowd",), 3),
     "refusals_unread": (("refusals_unread",), 4),
     "questions": (("questions", "unknown_methods", "bare_calls", "bad_requests"), 1.5),
 
@@ -159,7 +158,7 @@ QUICK = {
     "bare_48", "bare_200", "admin_heads", "admin_crowd", "admin_requests",
     "rapid_reset", "resets", "headers_only", "clients_300", "stream_halves", "slow_readers",
     "windows_closed", "zero_window_crowd", "arena_one_address", "arena_pieces",
-    "answers_unread", "answers_heavy_crowd", "refusals_unread",
+    "answers_unread", "answers_heavy", "refusals_unread",
     "streams_whole", "streams_unread", "questions_large", "questions_endless",
     "messages_begun", "messages_parked", "messages_reset",
     "questions_unread", "lasting",

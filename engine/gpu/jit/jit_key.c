@@ -86,6 +86,9 @@ vx_status vx_jit_texts_open(const char *folder, struct vx_why *why,
         closedir(it);
         if (status.fault) vx_jit_texts_close(texts);
         VX_TRY(status);
+        VX_ENSURE_WHY(texts->owned, why, NOT_FOUND,
+                      "the folder of kernel sources has none",
+                      "%s: expected .cu, .cuh or .h files, found none", folder);
     }
     for (i32 i = 0; i < vx_texts_count; i++) {
         if (find(texts, vx_texts[i].name, strlen(vx_texts[i].name))) continue;

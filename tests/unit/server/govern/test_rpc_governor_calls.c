@@ -4,7 +4,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/clock.h"
-#include "server/govern/rpc_govern_private.h"
 #include "tests/unit/server/govern/governor_rig.h"
 #include "tests/unit/server/rpc/rpc_raw.h"
 
@@ -215,116 +214,6 @@ START_TEST(answers_give_back_what_headers_cost)
 }
 END_TEST
 
-/* Headers of 220 fields, which count as four calls more, and where `whole` an empty message. */
-#define HEAVY 4
-static void heavy_call(i32 i, u32 id, bool whole)
-{
-    u8 block[220];
-    memset(block, 0x82, sizeof block); /* ":method: GET" in a byte */
-    ck_assert(raw_send(rig_theirs[i], &(struct raw_frame){RAW_HEADERS, RAW_END_HEADERS,
-                                                          id, block, sizeof block}));
-    if (whole) ck_assert(raw_message(rig_theirs[i], id, 0, 5));
-}
-
-static struct vx_rpc_govern *heavy_connect(i32 *i)
-{
-    *i = rig_connect_from(1);
-    rig_hold_time(*i);
-    rig_greet(*i);
-    return vx_rpc_governor_row(rig_governor, *i);
-}
-
-/* From when its message is whole until it arrives, or is lost. */
-START_TEST(large_headers_cost_more_until_their_call_arrives)
-{
-    i32 one;
-    rig_open(0);
-    struct vx_rpc_govern *row = heavy_connect(&one);
-    for (u32 id = 1; id < 40; id += 2) heavy_call(one, id, true);
-    rig_read_all(one); /* 4 KiB: 64 calls may be there, and it has as much */
-    const i64 whole = (i64)row->meter.finished;
-    ck_assert_int_eq(row->waits, VX_RPC_WAIT_CALLS);
-    ck_assert_int_eq(whole, 16);
-    ck_assert_int_eq(row->burden, whole * HEAVY);
-    ck_assert_int_eq(rig_governor->coming, row->unseen + row->burden);
-    for (i64 left = whole - 1; left; left--) {
-        vx_rpc_govern_arrived(rig_place(one));
-        ck_assert_int_eq(row->burden, left * HEAVY);
-    }
-    rig_read_all(one);
-    ck_assert_int_eq(rig_unread(one), 0);
-    ck_assert_int_eq(row->unseen, 5);
-    ck_assert_int_eq(row->burden, 5 * HEAVY);
-    for (u32 id = 1; id < 40; id += 2) /* they are over: time gives them back */
-        ck_assert(
-            raw_send(rig_theirs[one], &(struct raw_frame){RAW_RESET, 0, id, NULL, 4}));
-    rig_read_all(one);
-    row->filled_ns = vx_clock_ns() - VX_NS_PER_S;
-    rig_read_all(one);
-    ck_assert_int_eq(row->burden, 0);
-    ck_assert_int_eq(rig_governor->coming, 0);
-    rig_close();
-}
-END_TEST
-
-/* Headers before their messages are hidden calls, as before, and an inference arrives before its
- * message: neither waits for calls that are not on their way. */
-START_TEST(large_headers_wait_for_nothing_else)
-{
-    enum { CALLS = 60 };
-    i32 one;
-    rig_open(0);
-    const struct vx_rpc_govern *row = heavy_connect(&one);
-    for (u32 i = 0; i < CALLS; i++) heavy_call(one, 2 * i + 1, false);
-    rig_read_all(one);
-    ck_assert_int_eq(row->unseen, CALLS);
-    ck_assert_int_eq(row->burden, 0);
-    for (u32 i = 0; i < CALLS; i++) {
-        ck_assert(raw_message(rig_theirs[one], 2 * i + 1, 0, 5));
-        rig_read_all(one);
-        ck_assert_int_eq(row->burden, HEAVY);
-        vx_rpc_govern_arrived(rig_place(one));
-        ck_assert_int_eq(row->burden, 0);
-    }
-    heavy_call(one, 2 * CALLS + 1, false);
-    rig_read_all(one);
-    vx_rpc_govern_arrived(rig_place(one));
-    vx_rpc_govern_share(rig_place(one), VX_RPC_SHARE_AWAITED, 1);
-    ck_assert(raw_message(rig_theirs[one], 2 * CALLS + 1, 0, 5));
-    rig_read_all(one);
-    ck_assert_int_eq(row->burden, 0);
-    rig_close();
-}
-END_TEST
-
-/* While too many calls are on their way, one with such headers is as several. */
-START_TEST(large_headers_are_several_calls_of_too_many)
-{
-    i32 light, heavy;
-    rig_open(0);
-    i32 many = rig_connect_from(1);
-    rig_hold_time(many);
-    flood_with_calls(many, 1100);
-    heavy_connect(&light);
-    heavy_connect(&heavy);
-    rig_call(light, 1);
-    ck_assert(raw_message(rig_theirs[light], 1, 0, 5));
-    heavy_call(heavy, 1, true);
-    for (i32 i = light; i <= heavy; i++) {
-        rig_read_all(i);
-        ck_assert_int_eq(rig_unread(i), 0);
-        rig_call(i, 3);
-        rig_read_all(i);
-    }
-    ck_assert_int_eq(rig_unread(light), 0);
-    ck_assert_int_gt(rig_unread(heavy), 0);
-    vx_rpc_govern_arrived(rig_place(heavy));
-    rig_read_all(heavy);
-    ck_assert_int_eq(rig_unread(heavy), 0);
-    rig_close();
-}
-END_TEST
-
 /* While few calls have not arrived a message is read in large chunks, whatever it
  * contains. */
 START_TEST(many_at_once_bring_few_calls_each)
@@ -457,9 +346,6 @@ int main(void)
     tcase_add_test(tests, each_origin_may_begin_its_part);
     tcase_add_test(tests, too_many_calls_are_their_origins);
     tcase_add_test(tests, answers_give_back_what_headers_cost);
-    tcase_add_test(tests, large_headers_cost_more_until_their_call_arrives);
-    tcase_add_test(tests, large_headers_wait_for_nothing_else);
-    tcase_add_test(tests, large_headers_are_several_calls_of_too_many);
     tcase_add_test(tests, many_at_once_bring_few_calls_each);
     tcase_add_test(tests, calls_in_vain_are_followed_by_a_rest);
     tcase_add_test(tests, refused_calls_that_are_not_read_close_their_connection);

@@ -165,6 +165,11 @@ START_TEST(test_open_refuses)
                      VX_CODE_NOT_FOUND);
     ck_assert_ptr_null(jit);
     ck_assert_ptr_nonnull(strstr(why.text, "/nowhere"));
+    /* A folder above that of the sources would leave all texts as they are. */
+    options.texts = "/proc/self/ns";
+    ck_assert_int_eq(vx_status_code(vx_jit_open(&options, &why, &jit)),
+                     VX_CODE_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(why.text, "/proc/self/ns"));
     options = (struct vx_jit_options){.arch = ""};
     ck_assert_int_eq(vx_status_code(vx_jit_open(&options, &why, &jit)),
                      VX_CODE_INVALID_ARGUMENT);
