@@ -14,7 +14,7 @@
 
 #define CALLS 8
 
-static struct vx_front *front;
+static struct vx_front *tested;
 static struct vx_call calls[CALLS];
 static char said[8 * CALLS];
 
@@ -24,52 +24,52 @@ static void note(char what, const struct vx_call *call)
     snprintf(said + at, sizeof said - at, "%c%d ", what, (int)(call - calls));
 }
 
-void vx_front_on_arrival(struct vx_front *of, struct vx_call *call)
+void vx_front_on_arrival(struct vx_front *front, struct vx_call *call)
 {
-    ck_assert_ptr_eq(of, front);
+    ck_assert_ptr_eq(front, tested);
     note('A', call);
 }
 
-void vx_front_on_gone(struct vx_front *of, struct vx_call *call)
+void vx_front_on_gone(struct vx_front *front, struct vx_call *call)
 {
-    ck_assert_ptr_eq(of, front);
+    ck_assert_ptr_eq(front, tested);
     note('G', call);
 }
 
 static void set_up(void)
 {
-    front = calloc(1, sizeof *front);
-    ck_assert_ptr_nonnull(front);
+    tested = calloc(1, sizeof *tested);
+    ck_assert_ptr_nonnull(tested);
     memset(calls, 0, sizeof calls);
     said[0] = '\0';
-    vx_mailbox_init(&front->arrivals, NULL, NULL);
-    vx_mailbox_init(&front->gone, NULL, NULL);
+    vx_mailbox_init(&tested->arrivals, NULL, NULL);
+    vx_mailbox_init(&tested->gone, NULL, NULL);
 }
 
 static void tear_down(void)
 {
-    vx_mailbox_fini(&front->gone);
-    vx_mailbox_fini(&front->arrivals);
-    free(front);
+    vx_mailbox_fini(&tested->gone);
+    vx_mailbox_fini(&tested->arrivals);
+    free(tested);
 }
 
 static void come(i32 i, u16 origin)
 {
     calls[i].peer.origin = origin;
-    vx_mailbox_give(&front->arrivals, &calls[i].arrival);
+    vx_mailbox_give(&tested->arrivals, &calls[i].arrival);
 }
 
 static void leave(i32 i)
 {
-    vx_mailbox_give(&front->gone, &calls[i].gone);
+    vx_mailbox_give(&tested->gone, &calls[i].gone);
 }
 
 /* One iteration, with time for one call of each kind, or for all. */
 static void expect(i64 most_ns, const char *expected)
 {
     said[0] = '\0';
-    vx_front_mail_take(front);
-    vx_front_mail_handle(front, most_ns);
+    vx_front_mail_take(tested);
+    vx_front_mail_handle(tested, most_ns);
     ck_assert_str_eq(said, expected);
 }
 
@@ -79,10 +79,10 @@ START_TEST(a_burst_is_handled_in_slices)
     expect(0, "A0 ");
     come(4, 2);
     expect(0, "A1 ");
-    ck_assert_ptr_nonnull(front->coming.first);
+    ck_assert_ptr_nonnull(tested->coming.first);
     expect(0, "A4 "); /* another origin's, before those that came earlier */
     expect(VX_NEVER, "A2 A3 ");
-    ck_assert_ptr_null(front->coming.first);
+    ck_assert_ptr_null(tested->coming.first);
     expect(VX_NEVER, "");
 }
 END_TEST
@@ -93,13 +93,13 @@ START_TEST(those_who_left_are_handled_in_slices)
     expect(VX_NEVER, "A0 A1 A2 A3 ");
     for (i32 i = 0; i < 4; i++) leave(i);
     expect(0, "G0 ");
-    ck_assert_ptr_nonnull(front->left);
+    ck_assert_ptr_nonnull(tested->left);
     come(4, 1);
     expect(0, "A4 G1 "); /* neither waits for the other */
     leave(4);
     expect(VX_NEVER, "G2 G3 G4 ");
-    ck_assert_ptr_null(front->left);
-    ck_assert_ptr_null(front->left_last);
+    ck_assert_ptr_null(tested->left);
+    ck_assert_ptr_null(tested->left_last);
 }
 END_TEST
 
