@@ -181,8 +181,8 @@ static void batch_end_times(const struct vx_message_done *done, struct vx_batch_
 }
 
 /* What the scheduler may learn from: of a batch in which something failed, the work of the others,
- * and on a CPU their time.  If it learned nothing of such a batch, a client that has a request fail in each would keep it
- * from learning what all others cost. */
+ * and on a CPU their time.  If it learned nothing of such a batch, a client that has a request
+ * fail in each would keep it from learning what all others cost. */
 static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
 {
     struct vx_batch_end end = {
