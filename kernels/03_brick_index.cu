@@ -31,22 +31,46 @@ VX_DEVICE uint32_t take(uint32_t *counter, uint32_t count)
     return taken;
 }
 
-/* Finds the brick or creates it; *made becomes 1 if this thread created it.  A slot that
- * reads as free may be taken by now: the swap decides.  A taken slot keeps its key. */
+/* The first slot from `at` on that has the key, or was free when it was read; *found: what it had.
+ * Two slots are loaded together. */
+VX_DEVICE uint32_t look_on(const struct vx_brick_index_args *args, uint64_t key,
+                           struct vx_brick_way way, uint32_t at, uint64_t *found)
+{
+    for (;;) {
+        const uint64_t here = args->slots[at].key, beside = args->slots[at ^ 1u].key;
+        const int first = !((at ^ way.start) & 1u); /* else `beside` was seen before */
+        *found = here;
+        if (here == key || !here) return at;
+        *found = beside;
+        if (first && (beside == key || !beside)) return at ^ 1u;
+        at = vx_brick_next(first ? at ^ 1u : at, way, args->slots_count);
+    }
+}
+
+/* Finds each lane's brick or creates it; *made becomes 1 if this lane created it.  Key 0: the lane
+ * has none.  Every lane of the wave calls it, and they stay together: the answer to an atomic takes
+ * thousands of cycles, and lanes that went one by one would wait for each other's.
+ *
+ * A slot that reads as free may be taken by now: the swap decides.  A taken slot keeps its key. */
 VX_DEVICE uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key,
                            uint32_t *made)
 {
-    uint32_t start = vx_brick_start(key, args->slots_count, args->seed);
-    uint32_t slot = start;
-    for (;;) {
-        uint64_t found = args->slots[slot].key;
-        if (!found) {
+    const struct vx_brick_way way = vx_brick_way(key, args->slots_count, args->seed);
+    uint32_t slot = way.start;
+    int searching = key != 0;
+    while (vx_ballot(searching)) {
+        uint64_t found = key;
+        if (searching) slot = look_on(args, key, way, slot, &found);
+        vx_wave_barrier();
+        if (!found && searching) {
             found = vx_atomic_swap_if64(&args->slots[slot].key, 0, key);
             *made = !found;
         }
-        if (!found || found == key) return slot;
-        slot = vx_brick_next(slot, start, args->slots_count);
+        vx_wave_barrier();
+        searching &= found && found != key;
+        if (searching) slot = vx_brick_next(slot, way, args->slots_count);
     }
+    return slot;
 }
 
 /* Inserts voxels first .. first + VX_BRICK_INDEX_THREADS - 1.  Every thread of the block must call
@@ -54,8 +78,8 @@ VX_DEVICE uint32_t slot_of(const struct vx_brick_index_args *args, uint64_t key,
 VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
 {
     int64_t i = first + vx_thread();
-    uint64_t key = 0, place = VX_BRICK_NONE;
-    uint32_t bit = 0, slot = 0, made = 0;
+    uint64_t key = 0, place = VX_BRICK_NONE, before = 0;
+    uint32_t bit = 0, made = 0;
     if (i < args->n) {
         const int32_t *at = args->coords + i * args->columns;
         int32_t sample = args->columns == 4 ? *at++ : 0;
@@ -64,15 +88,16 @@ VX_DEVICE void insert(const struct vx_brick_index_args *args, int64_t first)
         bit = vx_brick_bit(x, y, z);
         if (!key) args->counts->fault[0] = 1;
     }
+    const uint32_t slot = slot_of(args, key, &made);
     if (key) {
-        slot = slot_of(args, key, &made);
-        uint64_t before = vx_atomic_or64(&args->slots[slot].mask, (uint64_t)1 << bit);
-        if (before >> bit & 1u) args->counts->fault[1] = 1;
+        before = vx_atomic_or64(&args->slots[slot].mask, (uint64_t)1 << bit);
         place = (uint64_t)slot << 6 | bit;
     }
     if (i < args->n) args->places[i] = place;
     uint32_t brick = take(&args->counts->bricks, made);
     if (made) args->list[brick] = slot;
+    if (before >> bit & 1u)
+        args->counts->fault[1] = 1; /* here, so that nothing waited for it */
 }
 
 /* Gives each listed brick its rows.  The blocks take VX_BRICK_INDEX_THREADS bricks at a time, in

@@ -46,7 +46,7 @@
 /* The lowest bit of each axis of a key: which brick of its group of 2^3. */
 #define VX_BRICK_LOCAL 0x0000000100010001ull
 /* Slots of one group: 8 times 16 bytes, a cache line.  A brick and its 26 neighbours lie
- * in 8 groups. */
+ * in 8 groups, where these have room. */
 #define VX_BRICK_GROUP 8
 #define VX_BRICK_NONE  (~0ull)
 /* Threads of a block.  One atomic per 512 voxels keeps the contention on the counters
@@ -127,11 +127,22 @@ VX_BOTH uint64_t vx_brick_beside(uint64_t key, int32_t x, int32_t y, int32_t z)
     return (key >> 48 << 48) | (uint64_t)ux << 32 | (uint64_t)(uy << 16 | uz);
 }
 
-/* The slot where the search for a key begins; bricks of one group share a line of slots.
+/* Where the search for a key goes: two slots, a sector of memory, after two others. */
+struct vx_brick_way {
+    uint32_t start; /* the slot where it begins */
+    uint32_t step;  /* from two slots to the next two */
+};
+
+/* Bricks of one group begin in one line of slots.  A line may have the bricks of several groups,
+ * so a brick without room does not stay in it: lines that are full would make each other full, and
+ * with scattered voxels a wave would wait for searches of ten lines.  The step is odd in pairs of
+ * slots, so that the way meets each slot once, whatever is full.
+ *
  * The seed is a secret of the process and is mixed in twice, because the mix alone can be
  * inverted: without a seed, a client could choose coordinates that all meet in one group
  * and cost N/2 probes each. */
-VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count, uint64_t seed)
+VX_BOTH struct vx_brick_way vx_brick_way(uint64_t key, uint64_t slots_count,
+                                         uint64_t seed)
 {
     uint64_t group = (key & ~VX_BRICK_LOCAL) ^ seed;
     group = (group ^ group >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -139,28 +150,29 @@ VX_BOTH uint32_t vx_brick_start(uint64_t key, uint64_t slots_count, uint64_t see
     group = (group ^ group >> 27) * 0x94d049bb133111ebull;
     group ^= group >> 31;
     uint32_t local = (uint32_t)((key >> 30 & 4u) | (key >> 15 & 2u) | (key & 1u));
-    return (uint32_t)(group * VX_BRICK_GROUP & (slots_count - 1)) | local;
+    struct vx_brick_way way;
+    way.start = (uint32_t)(group * VX_BRICK_GROUP & (slots_count - 1)) | local;
+    way.step = (uint32_t)(group >> 32) << 1 | 2u;
+    return way;
 }
 
-/* The next slot to probe: all of a group, each but the first of a pair beside the one before,
- * then the next group. */
-VX_BOTH uint32_t vx_brick_next(uint32_t slot, uint32_t start, uint64_t slots_count)
+/* The next slot to probe: the other one of two, then the first of the next two. */
+VX_BOTH uint32_t vx_brick_next(uint32_t slot, struct vx_brick_way way,
+                               uint64_t slots_count)
 {
-    uint32_t turn = ((slot ^ start) + 1) % VX_BRICK_GROUP;
-    uint32_t group = slot - slot % VX_BRICK_GROUP;
-    if (!turn) group = (uint32_t)((group + VX_BRICK_GROUP) & (slots_count - 1));
-    return group | ((start ^ turn) % VX_BRICK_GROUP);
+    if (!((slot ^ way.start) & 1u)) return slot ^ 1u;
+    return ((slot ^ 1u) + way.step) & (uint32_t)(slots_count - 1);
 }
 
 /* Returns the slot of a brick and its mask; for an unknown brick, mask 0 and the free
- * slot where the search ended.  Two slots, a sector of memory, are loaded together. */
+ * slot where the search ended.  Two slots are loaded together. */
 VX_BOTH uint32_t vx_brick_find(const struct vx_brick_slot *slots, uint64_t slots_count,
                                uint64_t seed, uint64_t key, uint64_t *mask)
 {
     *mask = 0;
     if (!key) return 0;
-    uint32_t start = vx_brick_start(key, slots_count, seed);
-    for (uint32_t at = start;; at = vx_brick_next(at ^ 1u, start, slots_count)) {
+    const struct vx_brick_way way = vx_brick_way(key, slots_count, seed);
+    for (uint32_t at = way.start;; at = vx_brick_next(at ^ 1u, way, slots_count)) {
         struct vx_brick_slot slot = slots[at], beside = slots[at ^ 1u];
         int here = slot.key == key || !slot.key;
         if (!here) slot = beside;

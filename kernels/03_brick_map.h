@@ -28,7 +28,7 @@
  *          entry.  brick_map_many, brick_map_far_many: the same for many sets, a row of
  *          blocks (y) to each.
  * Cost     bytes 4*N*S + 4*N*W written, 16 reads of 32 bytes a brick (8 lines of slots, 8
- *          of bases) mostly from cache; 14 instructions of a wave per row; scattered some 160
+ *          of bases) mostly from cache; 14 instructions of a wave per row; scattered some 120
  *          per row, because look-ups fill 9 of 32 lanes.
  * Limits   kernel odd, V <= 343, dilation >= 1; brick_map: kernel/2*dilation <= 4.  A
  *          neighbour beyond the coordinate range does not exist.  blocks < 2^16.  Many

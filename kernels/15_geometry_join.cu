@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/device.h"
 #include "kernels/turn.cuh"
+#include "kernels/waves.cuh"
 
 #include "kernels/15_geometry_join.h"
-
-/* Before a loop that must be unrolled, so that all its loads come first. */
-#define VX_UNROLL _Pragma("unroll")
 
 /* The way of one thread over the units of its block's piece. */
 struct walk {
@@ -177,10 +174,8 @@ VX_DEVICE uint64_t pairs_sum(const struct vx_piece_results_args *args, int64_t p
         sum += found;
         if (args->each) args->each[piece * args->maps + m] = found;
     }
-    for (uint32_t step = 1; args->maps > 1 && step < VX_RESULT_LANES; step *= 2) {
-        uint64_t high = vx_shuffle_xor((uint32_t)(sum >> 32), step);
-        sum += high << 32 | vx_shuffle_xor((uint32_t)sum, step);
-    }
+    for (uint32_t step = 1; args->maps > 1 && step < VX_RESULT_LANES; step *= 2)
+        sum += vx_shuffle_xor64(sum, step);
     return sum;
 }
 

@@ -43,12 +43,13 @@ VX_DEVICE int vx_brick_list(const struct vx_brick_set *to, uint32_t slot, int ma
  * Every lane of the wave must call it.
  *
  * A table has twice as many slots as its list has room, so that it is full only when a
- * slot was made that could not be listed: a lane that has seen all of a group looks
+ * slot was made that could not be listed: a lane that has seen two slots looks
  * whether that has happened, and never searches a full table for ever. */
 VX_DEVICE void vx_brick_insert(const struct vx_brick_set *to, uint64_t seed, uint64_t key,
                                uint64_t mask)
 {
-    uint32_t start = vx_brick_start(key, to->slots_count, seed), slot = start;
+    const struct vx_brick_way way = vx_brick_way(key, to->slots_count, seed);
+    uint32_t slot = way.start;
     while (vx_ballot(key != 0)) {
         int made = 0, there = 0;
         if (key) {
@@ -63,10 +64,9 @@ VX_DEVICE void vx_brick_insert(const struct vx_brick_set *to, uint64_t seed, uin
         if (there) (void)vx_atomic_or64(&to->slots[slot].mask, mask);
         if (there || made) key = 0;
         if (!key) continue;
-        slot = vx_brick_next(slot, start, to->slots_count);
-        if (slot % VX_BRICK_GROUP == start % VX_BRICK_GROUP &&
-            *(volatile uint32_t *)&to->counts->fault[0])
-            key = 0;
+        slot = vx_brick_next(slot, way, to->slots_count);
+        const int others = !((slot ^ way.start) & 1u);
+        if (others && *(volatile uint32_t *)&to->counts->fault[0]) key = 0;
     }
 }
 

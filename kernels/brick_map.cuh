@@ -16,7 +16,7 @@
 #define VX_KERNELS_BRICK_MAP_CUH
 
 #include "kernels/03_brick_map.h"
-#include "kernels/device.h"
+#include "kernels/waves.cuh"
 
 /* What a map is written to, as in the kernels' arguments. */
 struct vx_map_out {
@@ -51,7 +51,9 @@ VX_DEVICE void vx_tally(const struct vx_map_out *out, struct vx_brick_counts *co
     vx_barrier();
     if (vx_thread() == 0) *shared = 0;
     vx_barrier();
-    if (pairs) (void)vx_atomic_add64(shared, pairs);
+    pairs =
+        vx_wave_sum64(pairs); /* 256 threads at one word take longer than many a map */
+    if (vx_lane() == 0 && pairs) (void)vx_atomic_add64(shared, pairs);
     vx_barrier();
     if (vx_thread() != 0) return;
     uint64_t one = (uint64_t)1 << VX_BRICK_TALLY_BITS;

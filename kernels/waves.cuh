@@ -52,6 +52,21 @@ VX_DEVICE uint32_t vx_wave_sum_through(uint32_t value)
     return value;
 }
 
+VX_DEVICE uint64_t vx_shuffle_xor64(uint64_t value, uint32_t mask)
+{
+    return (uint64_t)vx_shuffle_xor((uint32_t)(value >> 32), mask) << 32 |
+           vx_shuffle_xor((uint32_t)value, mask);
+}
+
+/* The sum over all lanes, in each of them. */
+VX_DEVICE uint64_t vx_wave_sum64(uint64_t value)
+{
+    VX_UNROLL
+    for (uint32_t step = 1; step < VX_WAVE; step *= 2)
+        value += vx_shuffle_xor64(value, step);
+    return value;
+}
+
 /* The sum over the threads before this one; *all is that of the whole block.  `sums` is
  * shared memory, a word for each of the `waves`, free again after a barrier. */
 VX_DEVICE uint32_t vx_block_sum_before(uint32_t value, uint32_t *sums, uint32_t waves,

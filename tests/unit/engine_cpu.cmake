@@ -18,6 +18,8 @@ endforeach()
 vx_unit_test(NAME test_geometry_sets LIBS engine LABELS long
   SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 vx_unit_test(NAME test_cpu_pool LIBS engine)
+vx_unit_test(NAME test_kernels_brick_way LIBS kernels base m
+  SOURCES tests/support/voxels.c)
 vx_unit_test(NAME test_kernels_sets LIBS kernels base m)
 vx_unit_test(NAME test_kernels_dense LIBS kernels base m)
 vx_unit_test(NAME test_kernels_fp8 LIBS kernels base m)

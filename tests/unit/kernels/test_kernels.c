@@ -146,8 +146,10 @@ START_TEST(test_brick_places_need_the_seed)
         for (i32 y = 0; y < 1024 && found < WANTED; y++) {
             u64 key = vx_brick_key(0, 8 * x, 8 * y, 0);
             ck_assert_uint_ne(key, 0);
-            if (vx_brick_start(key, SLOTS_COUNT, known) / VX_BRICK_GROUP != 77) continue;
-            i32 *here = &met[vx_brick_start(key, SLOTS_COUNT, secret) / VX_BRICK_GROUP];
+            if (vx_brick_way(key, SLOTS_COUNT, known).start / VX_BRICK_GROUP != 77)
+                continue;
+            i32 *here =
+                &met[vx_brick_way(key, SLOTS_COUNT, secret).start / VX_BRICK_GROUP];
             if (++*here > most) most = *here;
             found++;
         }
