@@ -21,7 +21,7 @@ CI = 16
 
 
 def crowd_model(**batching):
-    model = ConvModel(ci=CI, hidden=64)
+    model = ConvModel(ci=CI, hidden=16 if SANITIZED else 64)
     model.network["limits"]["voxels_max"] = 20000
     if batching:
         model.network["batching"] = batching
