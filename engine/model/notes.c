@@ -25,12 +25,18 @@ static void note_name(struct note *note, const char *name)
     note->count++;
 }
 
-static void note_end(const struct note *note, const char *last)
+static void note_close(const struct note *note, const char *last)
 {
     if (!note->count) return;
     if (note->count > NAMES_SHOWN)
         vx_page_add(note->page, " and %d more", note->count - NAMES_SHOWN);
-    vx_page_add(note->page, "%s\n", last);
+    vx_page_add(note->page, "%s", last);
+}
+
+static void note_end(const struct note *note, const char *last)
+{
+    note_close(note, last);
+    if (note->count) vx_page_add(note->page, "\n");
 }
 
 /* True for PyTorch's counter of training batches, which inference does not use. */
@@ -160,6 +166,44 @@ static void notes_layouts(const struct vx_network *network, struct vx_page *page
              "; the shape of the weight allows only one, which voxeld check shows");
 }
 
+/* How many layers have each layout in network.json.  One that the shape decided may have
+ * been written by several libraries, so it speaks for none; letters name no library. */
+static i32 count_libraries(const struct vx_network *network, i32 layers[VX_LAYOUTS_COUNT])
+{
+    i32 libraries = 0;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        if (!layer->layout_said || layer->layout >= VX_LAYOUT_LETTERS) continue;
+        libraries += !layers[layer->layout]++;
+    }
+    return libraries;
+}
+
+/* The library of most layers is shown first, and of the others the layers, too. */
+static void notes_libraries(const struct vx_network *network, struct vx_page *page)
+{
+    i32 layers[VX_LAYOUTS_COUNT] = {0};
+    enum vx_layout most = VX_LAYOUT_UNSAID;
+    if (count_libraries(network, layers) < 2) return;
+    for (enum vx_layout at = 1; at < VX_LAYOUT_LETTERS; at++)
+        if (layers[at] > layers[most]) most = at;
+    vx_page_add(page, "layouts of several libraries: %s (%d layer%s)",
+                vx_layout_name(most), layers[most], layers[most] > 1 ? "s" : "");
+    for (enum vx_layout at = 1; at < VX_LAYOUT_LETTERS; at++) {
+        char first[48];
+        struct note note = {page, first, 0};
+        if (at == most) continue;
+        snprintf(first, sizeof first, ", %s (%d:", vx_layout_name(at), layers[at]);
+        for (i32 i = 0; i < network->layers_count; i++)
+            if (network->layers[i].layout_said && network->layers[i].layout == at)
+                note_name(&note, network->layers[i].name);
+        note_close(&note, ")");
+    }
+    vx_page_add(page, "; a weight may have the same shape in each and other numbers (1^3 "
+                      "of spconv and flexgemm): if one library trained all, set its "
+                      "layout everywhere\n");
+}
+
 /* Where there is a shape, vx_blocks_check has refused what is wrong. */
 static void notes_blocks(const struct vx_network *network, struct vx_page *page)
 {
@@ -186,6 +230,7 @@ vx_status vx_notes_write(const struct vx_network *network,
     notes_eps(network, page);
     notes_eps_large(network, page);
     notes_layouts(network, page);
+    notes_libraries(network, page);
     notes_blocks(network, page);
     return VX_OK;
 }

@@ -5,7 +5,7 @@
  * serve` report what looks wrong in the two files together: tensors that no layer reads,
  * tensors that two layers read, NaN or infinity in a weight, norms whose statistics were
  * never gathered, an eps that is missing or unusually large, a layout that was taken from
- * the shape, rule "floor" where spconv may make fewer voxels.
+ * the shape, layouts of several libraries, rule "floor" where spconv may make fewer voxels.
  *
  *   VX_TRY(vx_notes_write(network, file, &why, &page));
  *

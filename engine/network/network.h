@@ -64,6 +64,8 @@ enum vx_layout {
 #undef VX_ROW
     VX_LAYOUTS_COUNT
 };
+/* Layouts below are named by a library, the others by letters. */
+#define VX_LAYOUT_LETTERS (VX_LAYOUT_FLEXGEMM + 1)
 const char *vx_layout_name(enum vx_layout layout); /* "spconv" */
 bool vx_layout_find(const char *word, enum vx_layout *layout);
 /* All words, quoted, for an error sentence: "spconv", "torchsparse", ... */

@@ -11,9 +11,6 @@
 #define WORDS_BYTES  128
 #define SHAPES_BYTES 256
 
-/* Layouts below are named by a library, the others by letters. */
-#define LIBRARIES_END (VX_LAYOUT_FLEXGEMM + 1)
-
 /* Shapes in which one layout is written. */
 #define SHAPES_MAX 2
 
@@ -298,7 +295,7 @@ static bool may_be(const struct vx_layer *layer, enum vx_layout layout,
 static bool has_library(const struct vx_layer *layer, enum vx_layout letters,
                         const struct vx_tensor *weight)
 {
-    for (enum vx_layout at = 1; at < LIBRARIES_END; at++)
+    for (enum vx_layout at = 1; at < VX_LAYOUT_LETTERS; at++)
         if (may_be(layer, at, weight) && same_reading(layer, at, letters)) return true;
     return false;
 }
@@ -324,16 +321,17 @@ static const char *library_shapes(const struct vx_layer *layer, char out[SHAPES_
 {
     char text[VX_SHAPE_TEXT_BYTES];
     struct shape mine[SHAPES_MAX], other[SHAPES_MAX];
-    bool done[LIBRARIES_END] = {false};
+    bool done[VX_LAYOUT_LETTERS] = {false};
     size_t used = 0;
     out[0] = '\0';
-    for (enum vx_layout a = 1; a < LIBRARIES_END && used < SHAPES_BYTES; a++) {
+    for (enum vx_layout a = 1; a < VX_LAYOUT_LETTERS && used < SHAPES_BYTES; a++) {
         if (done[a] || refuse(layer, a)) continue;
         layout_shapes(layer, a, mine);
         used += (size_t)snprintf(
             out + used, SHAPES_BYTES - used, "%s%s (%s", used ? " or " : "",
             vx_shape_text(mine->sizes, mine->rank, text), vx_layout_name(a));
-        for (enum vx_layout b = a + 1; b < LIBRARIES_END && used < SHAPES_BYTES; b++) {
+        for (enum vx_layout b = a + 1; b < VX_LAYOUT_LETTERS && used < SHAPES_BYTES;
+             b++) {
             if (refuse(layer, b)) continue;
             layout_shapes(layer, b, other);
             if (other->rank != mine->rank ||

@@ -1,0 +1,139 @@
+/* The note about layouts of several libraries: who is counted, and in which words.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "engine/base/process/alloc.h"
+#include "engine/model/notes.h"
+#include "engine/weights/weights.h"
+#include "tests/support/model_files.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS_MAX 16
+
+static u8 *block, file_bytes[1 << 16];
+static struct vx_arena arena;
+static struct vx_why why;
+
+static void set_up(void)
+{
+    block = vx_alloc(VX_NETWORK_ARENA_BYTES);
+    vx_arena_init(&arena, block, VX_NETWORK_ARENA_BYTES);
+    why = (struct vx_why){{0}};
+}
+
+static void tear_down(void)
+{
+    vx_free(block);
+}
+
+/* Layers of kernel 1, a word each, but those with a capital have kernel 3, and "-" sets no layout. */
+static const struct {
+    const char *layouts;
+    const char *note; /* before the sentence that all have; NULL = none */
+} cases[] = {
+    {"spconv", NULL},
+    {"Spconv Spconv spconv", NULL},
+    {"Flexgemm flexgemm", NULL},
+    {"Spconv Spconv spconv flexgemm",
+     "layouts of several libraries: spconv (3 layers), flexgemm (1: l4)"},
+    {"flexgemm flexgemm Spconv",
+     "layouts of several libraries: flexgemm (2 layers), spconv (1: l3)"},
+    {"spconv flexgemm",
+     "layouts of several libraries: spconv (1 layer), flexgemm (1: l2)"},
+    /* The shape decides for spconv's name, and flexgemm's would read the same. */
+    {"- - flexgemm", NULL},
+    /* Who writes letters names no library. */
+    {"Spconv Spconv oxyzi", NULL},
+    {"oxyzi flexgemm spconv oxyzi oxyzi",
+     "layouts of several libraries: spconv (1 layer), flexgemm (1: l2)"},
+    {"spconv flexgemm flexgemm flexgemm flexgemm flexgemm flexgemm flexgemm flexgemm "
+     "flexgemm flexgemm flexgemm",
+     "layouts of several libraries: flexgemm (11 layers), spconv (1: l1)"},
+    {"Spconv spconv spconv spconv spconv spconv spconv spconv spconv flexgemm flexgemm "
+     "flexgemm flexgemm flexgemm flexgemm",
+     "layouts of several libraries: spconv (9 layers), flexgemm (6: l10, l11, l12, l13, "
+     "l14, l15)"},
+};
+
+/* The network of a case's words, and its file. */
+static const struct vx_network *network_of(const char *layouts,
+                                           struct vx_safetensors **file)
+{
+    static char words[512], names[LAYERS_MAX][16], text[4096];
+    struct vx_test_tensor tensors[LAYERS_MAX];
+    struct vx_page page = {text, sizeof text, 0};
+    const struct vx_network *network;
+    size_t count = 0;
+    snprintf(words, sizeof words, "%s", layouts);
+    vx_page_add(&page,
+                "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":2}},\"layers\":[");
+    for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
+        bool large = *word == '-' || (*word >= 'A' && *word <= 'Z');
+        i64 k = large ? 3 : 1;
+        char input[16] = "feats", layout[40] = "";
+        if (count) snprintf(input, sizeof input, "l%zu", count);
+        if (*word != '-')
+            snprintf(layout, sizeof layout, ",\"layout\":\"%c%s\"", *word | ' ',
+                     word + 1);
+        snprintf(names[count], sizeof names[count], "l%zu.weight", count + 1);
+        tensors[count] =
+            (struct vx_test_tensor){names[count], "F32", {2, k, k, k, 2}, 5, NULL};
+        vx_page_add(
+            &page,
+            "%s{\"name\":\"l%zu\",\"op\":\"subm_conv\",\"input\":\"%s\",\"channels\":2,"
+            "\"kernel\":%d,\"bias\":false%s}",
+            count ? "," : "", count + 1, input, (int)k, layout);
+        ck_assert_uint_lt(++count, LAYERS_MAX);
+    }
+    vx_page_add(&page, "],\"outputs\":[{\"layer\":\"l%zu\"}]}", count);
+    struct vx_network_text source = {text, strlen(text), "m/network.json"};
+    vx_status status = vx_network_parse(&source, &arena, &why, &network);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    size_t bytes =
+        vx_test_pack_safetensors(tensors, count, file_bytes, sizeof file_bytes);
+    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    status = vx_weights_check(network, *file, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    return network;
+}
+
+START_TEST(layouts_of_several_libraries_are_noted)
+{
+    char text[1024] = "", expected[512] = "";
+    struct vx_page page = {text, sizeof text, 0};
+    struct vx_safetensors *file;
+    const struct vx_network *network = network_of(cases[_i].layouts, &file);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    const char *found = strstr(text, "layouts of several");
+    ck_assert_msg(!found == !cases[_i].note, "%s", text);
+    if (found) {
+        snprintf(expected, sizeof expected,
+                 "%s; a weight may have the same shape in each and other numbers (1^3 of "
+                 "spconv and flexgemm): if one library trained all, set its layout "
+                 "everywhere\n",
+                 cases[_i].note);
+        ck_assert_str_eq(found, expected);
+    }
+    vx_safetensors_close(&file);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("notes");
+    TCase *tcase = tcase_create("libraries");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_loop_test(tcase, layouts_of_several_libraries_are_noted, 0,
+                        VX_COUNT(cases));
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
