@@ -14,6 +14,9 @@
 
 #define SECONDS_DEFAULT 5.0
 #define VOXELS_DEFAULT  10000
+/* Without --warmup: these requests, and no further one after this time. */
+#define WARMUP_MAX     20
+#define WARMUP_SECONDS 1.0
 /* Sets of places for the outputs of requests under way.  More requests share the sets:
  * the outputs overwrite each other, which is harmless since nothing reads them. */
 #define SHM_SETS_MAX  16
@@ -132,6 +135,7 @@ static void on_warm(void *context)
 {
     struct bench *bench = context;
     bench->before = server_side_read(bench);
+    cli_progress("measuring");
 }
 
 static void print_result(const struct bench_options *o, const struct bench *bench,
@@ -177,9 +181,11 @@ static int measure(const struct bench_options *o, struct bench *bench)
 {
     struct voxel_error error;
     struct voxel_answer *answer;
+    uint64_t sent = cli_request_bytes(&bench->request);
+    cli_progress("warming up");
     /* One request alone gives a clear error if it fails, and the size of all answers. */
     if (voxel_infer(bench->client, &bench->request, &answer, &error))
-        return cli_say_error("bench", o->server, &error);
+        return cli_say_refused("bench", o->server, sent, &error);
     bench->sent_bytes = answer->sent_bytes;
     bench->received_bytes = answer->received_bytes;
     voxel_answer_free(answer);
@@ -188,13 +194,13 @@ static int measure(const struct bench_options *o, struct bench *bench)
                                    .rate = o->rate,
                                    .duration_s = o->duration_s,
                                    .requests = o->requests,
-                                   .warmup = o->warmup,
+                                   .warmup = o->warmup < 0 ? WARMUP_MAX : o->warmup,
+                                   .warmup_s = o->warmup < 0 ? WARMUP_SECONDS : 0,
                                    .seed = (uint64_t)o->seed};
     const struct load_target target = {bench->client, bench, on_warm, submit};
     struct load_result result;
-    cli_progress("measuring");
     if (load_run(&plan, &target, &result, &error))
-        return cli_say_error("bench", o->server, &error);
+        return cli_say_refused("bench", o->server, sent, &error);
     cli_progress(NULL);
     struct server_side after = server_side_read(bench);
     struct server_side side = {after.count - bench->before.count,
@@ -292,7 +298,7 @@ int command_bench(int argc, char **argv)
     struct bench_options o = {.server = CLI_SERVER,
                               .voxels = -1,
                               .concurrency = 1,
-                              .warmup = 20,
+                              .warmup = -1,
                               .seed = 1,
                               .timeout_ms = 60000};
     uint64_t given = 0;

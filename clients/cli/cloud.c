@@ -142,6 +142,7 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
 {
     memset(cloud, 0, sizeof *cloud);
     cloud->whole = points->whole && size <= 0;
+    cloud->sized = size > 0 || points->voxel_size[0] > 0;
     for (int k = 0; k < 3; k++) {
         cloud->size[k] = size > 0 ? size : points->voxel_size[k];
         if (cloud->whole && !(cloud->size[k] > 0)) cloud->size[k] = 1.0;

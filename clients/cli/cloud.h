@@ -37,6 +37,7 @@ struct cloud {
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
     double size[3]; /* of a voxel, in the file's units; 1 if integers come without one */
+    bool sized;     /* it was given; else nobody said what a unit is */
     bool whole;     /* the coordinates are the file's integers, unchanged */
     /* Of the voxels of another set than the request's (sparse.h): how many voxels of the
      * request one is, "2x2x2".  `size` has it already.  NULL = they are the request's. */

@@ -37,6 +37,11 @@ int command_diff(int argc, char **argv);
  * Returns CLI_REFUSED. */
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error);
+/* The same for a request of `sent` bytes, when the connection has already answered. */
+int cli_say_refused(const char *command, const char *server, uint64_t sent,
+                    const struct voxel_error *error);
+/* The tensors that lie in the message. */
+uint64_t cli_request_bytes(const struct voxel_request *request);
 /* For an error of files or input: prints "voxel COMMAND: sentence", returns CLI_USAGE. */
 int cli_say_input(const char *command, const struct voxel_error *error);
 

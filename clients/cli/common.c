@@ -12,6 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* More than this above the server's message_bytes_max, a request ends its connection. */
+#define EXCESS_BYTES (64u << 20)
+
 #define HINT_TLS                                                                         \
     " closed the connection: perhaps one of the two speaks TLS (--tls) and the other "   \
     "does not."
@@ -42,30 +45,51 @@ const struct voxel_tls *cli_tls_of(const struct cli_tls *tls)
  * said has the server's address between `before` and `after`. */
 static const struct hint {
     const char *part, *before, *after;
+    bool closed; /* by the server, perhaps because of what was sent */
 } hints[] = {
     {"http1.x server", "The server at ",
      " speaks HTTP/1, as voxeld's status page does. gRPC has another port: by "
-     "default " CLI_SERVER ", see `voxeld serve --grpc`."},
+     "default " CLI_SERVER ", see `voxeld serve --grpc`.",
+     false},
     {"certificate verify failed", "The server at ",
      " answers, but its certificate is of no authority that is trusted here "
-     "(--tls-ca)."},
+     "(--tls-ca).",
+     false},
     {"is not in peer certificate", "The server at ",
      " answers, but its certificate has another name; --tls-name says which one is "
-     "expected."},
+     "expected.",
+     false},
     {"Endpoint read failed", "The server at ",
      " ended the handshake of TLS: perhaps it wants a certificate that its authority has "
-     "signed (--tls-cert, --tls-key)."},
+     "signed (--tls-cert, --tls-key).",
+     false},
     {"empty address list", "The server at ",
      " was not asked: gRPC cannot use the certificate and its key, which are perhaps no "
-     "pair (--tls-cert, --tls-key)."},
-    {"reset by peer", "The server at ", HINT_TLS},
-    {"Socket closed", "The server at ", HINT_TLS},
-    {"andshake failed", "The server at ", HINT_TLS},
+     "pair (--tls-cert, --tls-key).",
+     false},
+    {"reset by peer", "The server at ", HINT_TLS, true},
+    {"Socket closed", "The server at ", HINT_TLS, true},
+    {"Broken pipe", "The server at ", HINT_TLS, true},
+    {"andshake failed", "The server at ", HINT_TLS, false},
     {"connect", "No server answers at ",
-     ". Start one with `voxeld serve`, or name its address with --server HOST:PORT."},
+     ". Start one with `voxeld serve`, or name its address with --server HOST:PORT.",
+     false},
 };
 
-static void say_hint(const char *server, const char *text)
+/* `sent` is the request's bytes, behind an answer to another one on this connection; so
+ * TLS is not what is wrong. */
+static void say_closed(const char *server, uint64_t sent)
+{
+    fprintf(stderr, "The server at %s closed the connection before it answered", server);
+    if (sent > EXCESS_BYTES)
+        fprintf(stderr,
+                ": perhaps the request (%s) exceeds its message_bytes_max by more than "
+                "64 MiB",
+                cli_bytes(sent));
+    fprintf(stderr, "; its log has the reason.\n");
+}
+
+static void say_hint(const char *server, const char *text, uint64_t sent)
 {
     if (!strncmp(server, "unix:", 5) && strstr(text, strerror(EACCES))) {
         say_denied(server + 5);
@@ -73,6 +97,10 @@ static void say_hint(const char *server, const char *text)
     }
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
         if (!strstr(text, hints[i].part)) continue;
+        if (hints[i].closed && sent) {
+            say_closed(server, sent);
+            return;
+        }
         fprintf(stderr, "%s%s%s\n", hints[i].before, server, hints[i].after);
         return;
     }
@@ -81,11 +109,25 @@ static void say_hint(const char *server, const char *text)
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error)
 {
+    return cli_say_refused(command, server, 0, error);
+}
+
+uint64_t cli_request_bytes(const struct voxel_request *request)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < request->inputs_count; i++)
+        if (!request->inputs[i].region) bytes += request->inputs[i].bytes;
+    return bytes;
+}
+
+int cli_say_refused(const char *command, const char *server, uint64_t sent,
+                    const struct voxel_error *error)
+{
     char text[PLAIN_BYTES];
     cli_progress(NULL);
     fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
             plain_text(error->text, text));
-    if (error->code == VOXEL_UNAVAILABLE) say_hint(server, error->text);
+    if (error->code == VOXEL_UNAVAILABLE) say_hint(server, error->text, sent);
     return CLI_REFUSED;
 }
 

@@ -247,6 +247,7 @@ struct sending {
     struct request_tensors tensors;
     struct shm_request shm;
     struct voxel_digest digest; /* of the coords */
+    uint64_t sent_bytes;
 };
 
 static void sending_fini(struct sending *sending)
@@ -367,6 +368,7 @@ static enum voxel_code run_request(const struct infer_options *options,
         .spatial_shape = options->shape};
     cli_progress("waiting for the answer");
     code = send_request(options, sending->client, &request, answer, error);
+    sending->sent_bytes = cli_request_bytes(&request);
     if (!code) code = answer_check_model(*answer, sending->info, error);
     cli_progress(NULL);
     return code;
@@ -387,7 +389,7 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
         return cli_say_input("infer", &error);
     int code = ask_model(options, &sending, cloud);
     if (!code && run_request(options, &sending, &answer, &error)) {
-        code = cli_say_error("infer", options->server, &error);
+        code = cli_say_refused("infer", options->server, sending.sent_bytes, &error);
     } else if (!code) {
         if (!options->quiet) summary_print(options->file, cloud, answer);
         print_name(options, &sending, answer);

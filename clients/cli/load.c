@@ -143,8 +143,10 @@ static void run_open(struct load *load)
 
 static enum voxel_code run_warmup(struct load *load, bool poll, struct voxel_error *error)
 {
+    const double limit_s = load->plan->warmup_s;
+    int64_t end_ns = limit_s > 0 ? now_ns() + (int64_t)(limit_s * 1e9) : INT64_MAX;
     load->end_ns = INT64_MAX;
-    for (int64_t i = 0; i < load->plan->warmup; i++) {
+    for (int64_t i = 0; i < load->plan->warmup && now_ns() < end_ns; i++) {
         send_one(load, now_ns());
         wait_quiet(load, poll);
         const struct voxel_error *first = &load->result->first_error;

@@ -39,6 +39,7 @@ struct load_plan {
     double duration_s; /* 0 = until `requests` */
     int64_t requests;  /* 0 = until `duration_s` */
     int64_t warmup;    /* requests sent first, one by one, and not counted */
+    double warmup_s;   /* above 0 = none of them is sent after this time */
     uint64_t seed;     /* of an open loop's times */
 };
 

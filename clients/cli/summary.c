@@ -84,8 +84,8 @@ void summary_print(const char *file, const struct cloud *cloud,
                    const struct voxel_answer *answer)
 {
     char size[CLOUD_SIZE_BYTES], name[PLAIN_BYTES], version[PLAIN_BYTES];
-    printf("%s: %" PRId64 " voxels of %s", file, cloud->count,
-           cloud_size_text(cloud, size));
+    printf("%s: %" PRId64 " voxels", file, cloud->count);
+    if (cloud->sized) printf(" of %s", cloud_size_text(cloud, size));
     printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
            plain_text(answer->model, name), plain_text(answer->version, version),
            (double)answer->round_trip_ns / 1e6, cli_bytes(answer->sent_bytes),

@@ -285,6 +285,46 @@ def test_bench_does_not_count_the_warm_up_nor_other_versions(odd, tmp_path, word
     assert said["answered"] == 10 and said["server_count"] == 10, done.stdout
 
 
+def test_the_warm_up_ends_after_a_second(tmp_path):
+    """20 requests of a slow model took a minute, in silence; now no further one after a second."""
+    model = ConvModel()
+    model.network["batching"] = {"delay_us": 600000}
+    model.write(tmp_path / "repository")
+    with Daemon(tmp_path / "repository", tmp_path) as slow, Client(slow.grpc) as client:
+        done = voxel(slow, tmp_path, "--requests", 1, "-n", 50, "--json", command="bench")
+        assert done.returncode == 0 and json.loads(done.stdout)["p50_us"] > 5e5, done.stdout
+        counted = client.statistics("conv")[0]["inference_count"]
+        assert counted <= 4, counted  # the first, two that warm up, and the one that is measured
+        done = voxel(slow, tmp_path, "--requests", 1, "-n", 50, "--warmup", 3, command="bench")
+        assert done.returncode == 0, done.stderr
+        assert client.statistics("conv")[0]["inference_count"] == counted + 5
+
+
+def test_a_request_far_above_the_limit_is_not_taken_for_tls(repository, tmp_path):
+    side = 131  # 32 bytes for each voxel: 72 MB
+    coords = np.indices((side, side, side), np.int32).reshape(3, -1).T
+    np.savez(tmp_path / "large.npz", coords=coords, feats=np.zeros((len(coords), 4), np.float32))
+    with Daemon(repository, tmp_path, "--message-bytes-max", "64K") as small:
+        done = voxel(small, tmp_path, "large.npz")
+        assert done.returncode == 1 and "UNAVAILABLE" in done.stderr, done.stderr
+        assert ("closed the connection before it answered: perhaps the request (71.9 MB) exceeds "
+                "its message_bytes_max by more than 64 MiB; its log has the reason.\n"
+                in done.stderr), done.stderr
+        small.wait_said("exceeds message_bytes_max by more than 64 MiB")
+        np.savez(tmp_path / "above.npz", coords=coords[:5000], feats=np.ones((5000, 4), "f4"))
+        done = voxel(small, tmp_path, "above.npz")
+        assert done.returncode == 1 and "RESOURCE_EXHAUSTED" in done.stderr, done.stderr
+
+
+def test_a_voxel_without_a_size_has_none(daemon, grid, tmp_path):
+    np.savez(tmp_path / "bare.npz", coords=grid[0], feats=grid[1])
+    np.savez(tmp_path / "sized.npz", coords=grid[0], feats=grid[1], voxel_size=1.0)
+    for name, said in (("bare", "120 voxels\n"), ("sized", "120 voxels of 1\n")):
+        done = voxel(daemon, tmp_path, f"{name}.npz")
+        said = f"{name}.npz: {said}"
+        assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
+
+
 def test_it_is_said_which_of_two_outputs_were_written(grid, tmp_path):
     """A .npz gets both, a picture and the other files the first; or the one that is named."""
     model = ConvModel()
