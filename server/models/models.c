@@ -161,14 +161,28 @@ static void models_publish(struct vx_models *models, i32 instance)
            VX_LOG_I64("voxels_max", row->signature.voxels_max),
            VX_LOG_TEXT("bounded_by", vx_bound_name(row->signature.voxels_bound)));
     for (i32 i = 0; i < vx_models_end(models); i++)
-        if (models_is_earlier(models, i, instance)) vx_models_retire(models, i);
+        if (models_is_earlier(models, i, instance)) {
+            models->loads[i].replaced = true;
+            vx_models_retire(models, i);
+        }
+}
+
+/* The end of a load that served; of one that was replaced the version serves on. */
+static void models_log_end(const struct vx_models *models, i32 instance)
+{
+    const struct vx_instance *row = vx_models_row(models, instance);
+    if (!models->loads[instance].served) return;
+    if (!models->loads[instance].replaced)
+        models_log(VX_EVENT_MODEL_UNLOADED, row);
+    else
+        VX_LOG(MODEL_UNLOADED, VX_LOG_TEXT("model", row->name),
+               VX_LOG_I64("version", row->version), VX_LOG_I64("replaced", 1));
 }
 
 static void models_free(struct vx_models *models, i32 instance)
 {
     vx_models_release(models, instance);
-    if (models->loads[instance].served)
-        models_log(VX_EVENT_MODEL_UNLOADED, vx_models_row(models, instance));
+    models_log_end(models, instance);
     vx_models_row(models, instance)->state = VX_INSTANCE_FREE;
     models->loads[instance] = (struct vx_model_load){0};
     models->row_freed = true;

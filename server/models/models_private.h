@@ -33,10 +33,11 @@ struct vx_model_load {
     i64 retry_ns[VX_WORKERS_MAX];
     u32 refused; /* bit per worker that answered LOAD with an error and is still up */
     struct vx_why refusal; /* why the first of them did */
-    i32 notes_by; /* one plus the worker that logs notes on the files; 0 = none yet */
-    bool failed;  /* it failed, and that was logged */
-    bool served;  /* it was READY: its end is logged */
-    bool listed;  /* seen in the listing that is being compared */
+    i32 notes_by;  /* one plus the worker that logs notes on the files; 0 = none yet */
+    bool failed;   /* it failed, and that was logged */
+    bool served;   /* it was READY: its end is logged */
+    bool replaced; /* a newer load of its version became READY: so says its end */
+    bool listed;   /* seen in the listing that is being compared */
 };
 
 enum vx_models_mode { VX_MODELS_ALL, VX_MODELS_POLL, VX_MODELS_EXPLICIT };
