@@ -222,8 +222,14 @@ MODELS = [
         "Served",
         "none",
         8,
-        "Instances that serve the version",
-        [(gauge("voxeld_model_ready", "model, version", M), "{{model}} {{version}}")],
+        "Instances that serve the version; not as on disk: older files of it serve, or none",
+        [
+            (gauge("voxeld_model_ready", "model, version", M), "{{model}} {{version}}"),
+            (
+                f"sum by (model, version) (1 - voxeld_model_files_good{{{M}}})",
+                "not as on disk: {{model}} {{version}}",
+            ),
+        ],
     ),
     (
         "Pending requests",

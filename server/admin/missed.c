@@ -48,15 +48,44 @@ static bool row_is_missed(const struct vx_metrics_sources *s,
            vx_registry_pick(s->registry, model->name, 0, NULL, &other).fault;
 }
 
+static void row_say(const struct vx_instance *model, struct vx_missed *missed)
+{
+    missed->name = model->name;
+    missed->version = model->version;
+    missed->awaited = model->awaited;
+    missed->failed = model->state == VX_INSTANCE_UNAVAILABLE;
+    vx_missed_model(model, missed->why);
+}
+
 static bool row_next(const struct vx_metrics_sources *s, struct vx_missed *missed)
 {
     const struct vx_instance *model;
     while ((model = vx_registry_next(s->registry, &missed->cursor))) {
         if (!row_is_missed(s, model)) continue;
-        missed->name = model->name;
-        missed->version = model->version;
-        missed->awaited = model->awaited;
-        vx_missed_model(model, missed->why);
+        row_say(model, missed);
+        return true;
+    }
+    return false;
+}
+
+bool vx_missed_next_update(const struct vx_metrics_sources *s, struct vx_missed *missed)
+{
+    const struct vx_instance *model;
+    while ((model = vx_registry_next(s->registry, &missed->cursor))) {
+        bool loads = model->state == VX_INSTANCE_LOADING;
+        i32 other = -1;
+        if (!loads && model->state != VX_INSTANCE_UNAVAILABLE) continue;
+        if (row_is_missed(s, model)) continue; /* no other version serves either */
+        row_say(model, missed);
+        if (vx_registry_pick(s->registry, model->name, model->version, NULL, &other)
+                .fault)
+            return true;
+        snprintf(missed->why, sizeof missed->why,
+                 "model '%s' version %lld serves its earlier files: those that changed "
+                 "%s%s%s",
+                 model->name, (long long)model->version,
+                 loads ? "are loading" : "cannot be loaded", model->reason[0] ? ": " : "",
+                 model->reason);
         return true;
     }
     return false;
@@ -163,4 +192,11 @@ void vx_missed_note(const struct vx_metrics_sources *s, char note[VX_MISSED_WHY_
         snprintf(note, VX_MISSED_WHY_BYTES, "%s", s->problem);
     else if (vx_missed_next(s, &missed))
         memcpy(note, missed.why, sizeof missed.why);
+    if (note[0]) return;
+    missed = (struct vx_missed){.kind = VX_MISSED_ROW};
+    while (vx_missed_next_update(s, &missed)) {
+        if (!missed.failed) continue;
+        memcpy(note, missed.why, sizeof missed.why);
+        return;
+    }
 }

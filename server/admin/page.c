@@ -26,14 +26,19 @@ static void answer_live(struct vx_http_reply *reply)
     reply->length = (size_t)snprintf(reply->body, reply->capacity, "{\"live\":true}\n");
 }
 
-/* Every model that should serve and does not, with its reason. */
-static void answer_models(const struct vx_metrics_sources *s, struct vx_text *text)
+/* A list of all that `next` finds, with the reasons; nothing if that is nothing. */
+static void answer_models(const struct vx_metrics_sources *s, const char *key,
+                          bool (*next)(const struct vx_metrics_sources *,
+                                       struct vx_missed *),
+                          struct vx_text *text)
 {
-    static const char first[] = ",\"not_ready\":[";
     struct vx_missed missed = {.kind = VX_MISSED_ROW};
     i32 count = 0;
-    while (vx_missed_next(s, &missed)) {
-        vx_text_add(text, count++ ? "," : first);
+    while (next(s, &missed)) {
+        if (!count++)
+            vx_text_print(text, ",\"%s\":[", key);
+        else
+            vx_text_add(text, ",");
         vx_text_add(text, "{\"name\":\"");
         vx_text_json(text, missed.name);
         vx_text_add(text, "\",\"version\":\"");
@@ -58,7 +63,8 @@ static void answer_ready(const struct vx_metrics_sources *s, struct vx_http_repl
         vx_text_json(&text, why);
         vx_text_add(&text, "\"");
     }
-    answer_models(s, &text);
+    answer_models(s, "not_ready", vx_missed_next, &text);
+    answer_models(s, "not_updated", vx_missed_next_update, &text);
     if (note[0]) { /* ready, but not with everything */
         vx_text_add(&text, ",\"note\":\"");
         vx_text_json(&text, note);

@@ -174,44 +174,59 @@ static void render_server(const struct vx_metrics_sources *s, struct vx_text *te
 /* The rows that are written, by name and version.  Of several with the same (one loads
  * while the other unloads) only one is, the one that serves: Prometheus refuses a scrape
  * that has the same series twice. */
-static i32 models_list(struct vx_registry *registry,
-                       const struct vx_instance *models[VX_INSTANCES_MAX])
+struct models_list {
+    i32 count;
+    const struct vx_instance *models[VX_INSTANCES_MAX];
+    /* A version has a row that loads or failed: beside one that serves, newer files. */
+    bool behind[VX_INSTANCES_MAX];
+};
+
+static void models_list(struct vx_registry *registry, struct models_list *list)
 {
+    const struct vx_instance **models = list->models;
     i32 count = 0, cursor = 0;
     const struct vx_instance *model;
     while ((model = vx_registry_next(registry, &cursor))) {
         const struct vx_instance *last = count ? models[count - 1] : NULL;
         bool same =
             last && last->version == model->version && !strcmp(last->name, model->name);
-        if (!same)
+        bool behind = model->state == VX_INSTANCE_LOADING ||
+                      model->state == VX_INSTANCE_UNAVAILABLE;
+        if (!same) {
+            list->behind[count] = false;
             models[count++] = model;
-        else if (last->state != VX_INSTANCE_READY && model->state == VX_INSTANCE_READY)
+        } else if (last->state != VX_INSTANCE_READY &&
+                   model->state == VX_INSTANCE_READY) {
             models[count - 1] = model;
+        }
+        list->behind[count - 1] |= behind;
     }
-    return count;
+    list->count = count;
 }
 
 static void render_models(const struct vx_metrics_sources *s, struct vx_text *text)
 {
     char labels[VX_INSTANCES_MAX][LABELS_BYTES];
-    const struct vx_instance *models[VX_INSTANCES_MAX];
+    struct models_list list;
     const struct vx_instance *first = vx_registry_row(s->registry, 0);
-    i32 count = models_list(s->registry, models);
-    for (i32 k = 0; k < count; k++) {
+    models_list(s->registry, &list);
+    for (i32 k = 0; k < list.count; k++) {
+        const struct vx_instance *model = list.models[k];
         char version[24];
-        snprintf(version, sizeof version, "%lld", (long long)models[k]->version);
+        snprintf(version, sizeof version, "%lld", (long long)model->version);
         struct vx_text label;
         vx_text_init(&label, labels[k], LABELS_BYTES);
-        label_add(&label, "model", models[k]->name);
+        label_add(&label, "model", model->name);
         label_add(&label, "version", version);
     }
     struct vx_metric_family family = {.text = text};
 #define VX_METRIC_MODEL(name_, type_, labels_, value_, help_)                            \
     vx_metrics_family(&family, #name_, #type_, help_);                                   \
-    for (i32 k = 0; k < count; k++) {                                                    \
-        const struct vx_instance *model = models[k];                                     \
+    for (i32 k = 0; k < list.count; k++) {                                               \
+        const struct vx_instance *model = list.models[k];                                \
         const i32 instance = (i32)(model - first);                                       \
-        (void)instance;                                                                  \
+        const bool files_good = model->state == VX_INSTANCE_READY && !list.behind[k];    \
+        (void)instance, (void)files_good;                                                \
         vx_metrics_series(text, #name_, labels[k], labels_, value_);                     \
     }
 #include "server/metrics/metrics_forms.h"

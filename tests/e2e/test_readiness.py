@@ -164,3 +164,40 @@ def test_the_first_load_of_a_client(tmp_path):
             assert "load it with RepositoryModelLoad" in error.message
         else:
             raise AssertionError("it was unloaded")
+
+
+def test_an_update_that_fails_is_told_by_a_server_that_serves(tmp_path):
+    """In place or as a new version: the server is ready, and whoever watches it can see it."""
+    repository = tmp_path / "repository"
+    ConvModel().write(repository)
+    weights = repository / "conv" / "1" / "weights.safetensors"
+    good, new = weights.read_bytes(), repository / "conv" / "2" / weights.name
+
+    def state(version):
+        body, numbers = json.loads(daemon.get("/v2/health/ready")[1]), daemon.metrics()
+        return (body["ready"], [one["version"] for one in body.get("not_updated", [])],
+                *(numbers.get(f'voxeld_model_{name}{{model="conv",version="{version}"}}')
+                  for name in ("ready", "files_good")))
+
+    with serving(repository, tmp_path, *POLL) as (daemon, client, control):
+        assert state(1) == (True, [], 1, 1)
+        weights.write_bytes(good[:-100])
+        daemon.wait_said("MODEL_FAILED")
+        daemon.wait_for("the failure", lambda: state(1) == (True, ["1"], 1, 0))
+        note = ready(daemon)[2]
+        assert note.startswith("model 'conv' version 1 serves its earlier files: those that "
+                               "changed cannot be loaded: "), note
+        assert f"ready: {note}" in told(daemon)[0]
+        client.infer("conv", *random_grid(1, 10))
+        weights.write_bytes(good)
+        daemon.wait_said("MODEL_UNLOADED process=front model=conv version=1 replaced=1\n")
+        daemon.wait_for("the new files", lambda: state(1) == (True, [], 1, 1))
+        new.parent.mkdir()
+        new.write_bytes(good[:-100])
+        daemon.wait_for("version 2", lambda: state(2) == (True, ["2"], 0, 0))
+        assert ready(daemon)[1] == {} and state(1)[2:] == (1, 1)
+        assert ready(daemon)[2].startswith("model 'conv' version 2 cannot be served: ")
+        shutil.rmtree(new.parent)
+        daemon.wait_for("the end of version 2", lambda: state(2) == (True, [], None, None))
+        shutil.rmtree(weights.parent)
+        daemon.wait_said("MODEL_UNLOADED process=front model=conv version=1\n")

@@ -12,6 +12,8 @@ if(VX_SERVER)
     SOURCES tests/unit/server/admin/admin_sample.c)
   vx_unit_test(NAME test_page LIBS server
     SOURCES tests/unit/server/admin/admin_sample.c)
+  vx_unit_test(NAME test_missed LIBS server
+    SOURCES tests/unit/server/admin/admin_sample.c)
   foreach(name test_access_calls test_access_file)
     vx_unit_test(NAME ${name} SOURCES tests/unit/server/access/access_rig.c LIBS server)
   endforeach()

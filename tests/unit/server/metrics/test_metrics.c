@@ -165,6 +165,7 @@ START_TEST(models_are_said)
     expect("nv_model_load_duration_secs{model=\"normals\",version=\"1\"}", "0.34");
     expect("nv_inference_pending_request_count{model=\"normals\",version=\"1\"}", "0");
     expect("voxeld_model_ready{model=\"segment\",version=\"4\"}", "0");
+    expect("voxeld_model_files_good{model=\"normals\",version=\"2\"}", "1");
     expect("voxeld_model_set_voxels_total{model=\"normals\",version=\"2\"}", "360000000");
     /* Of two instances of one name and version, the one that serves. */
     expect("nv_inference_count{model=\"normals\",version=\"2\"}", "9000");
