@@ -109,17 +109,18 @@ static vx_status settle_floor(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
+#define RULES "\"spconv\" or \"floor\""
 static vx_status parse_rule(const struct vx_layer_reader *reader,
                             const struct vx_json *object, struct vx_layer *layer)
 {
     static const struct vx_axes_key padding_key = {"padding", 0, VX_PADDING_MAX};
     const struct vx_json *padding = vx_json_find(object, "padding"), *rule;
-    VX_TRY(vx_network_need(object, "rule", VX_JSON_TEXT, reader->why, &rule));
+    VX_TRY(vx_network_need_word(object, "rule", RULES, reader->why, &rule));
     bool floor = !strcmp(rule->text, "floor");
     VX_ENSURE_WHY(floor || !strcmp(rule->text, "spconv"), reader->why, INVALID_ARGUMENT,
                   "a rule is not known",
-                  "line %d: \"rule\": expected \"spconv\" or \"floor\", got \"%.*s\"",
-                  rule->line, VX_NAME_SHOWN, rule->text);
+                  "line %d: \"rule\": expected " RULES ", got \"%.*s\"", rule->line,
+                  VX_NAME_SHOWN, rule->text);
     layer->rule = floor ? VX_SET_FLOOR : VX_SET_SPCONV;
     VX_ENSURE_WHY(!floor || !padding, reader->why, INVALID_ARGUMENT,
                   "rule floor has no padding",
@@ -270,17 +271,17 @@ static vx_status parse_prune(const struct vx_layer_reader *reader,
     return parse_by(reader, name, layer);
 }
 
+#define POINT_MODES "\"trilinear\" or \"nearest\""
 static vx_status parse_point_mode(const struct vx_layer_reader *reader,
                                   const struct vx_json *object, struct vx_layer *layer)
 {
     const struct vx_json *mode;
-    VX_TRY(vx_network_need(object, "mode", VX_JSON_TEXT, reader->why, &mode));
+    VX_TRY(vx_network_need_word(object, "mode", POINT_MODES, reader->why, &mode));
     layer->trilinear = !strcmp(mode->text, "trilinear");
     VX_ENSURE_WHY(layer->trilinear || !strcmp(mode->text, "nearest"), reader->why,
                   INVALID_ARGUMENT, "a mode is not known",
-                  "line %d: \"mode\": expected \"trilinear\" or \"nearest\", got "
-                  "\"%.*s\"",
-                  mode->line, VX_NAME_SHOWN, mode->text);
+                  "line %d: \"mode\": expected " POINT_MODES ", got \"%.*s\"", mode->line,
+                  VX_NAME_SHOWN, mode->text);
     if (!layer->trilinear) return VX_OK;
     for (int axis = 0; axis < 3; axis++) layer->kernel[axis] = 2;
     layer->v = 8;

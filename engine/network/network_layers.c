@@ -97,6 +97,17 @@ vx_status vx_network_need(const struct vx_json *object, const char *key,
     return vx_json_check_kind(*member, kind, why);
 }
 
+vx_status vx_network_need_word(const struct vx_json *object, const char *key,
+                               const char *words, struct vx_why *why,
+                               const struct vx_json **member)
+{
+    VX_ENSURE_WHY(vx_json_find(object, key), why, INVALID_ARGUMENT,
+                  "a key is missing in network.json",
+                  "line %d: the key \"%s\" is missing: expected %s", object->line, key,
+                  words);
+    return vx_network_need(object, key, VX_JSON_TEXT, why, member);
+}
+
 i32 vx_network_find(const struct vx_network *network, const char *name)
 {
     for (i32 i = 0; i < network->layers_count; i++)
@@ -302,19 +313,20 @@ static vx_status layer_channels(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
+#define MODES "\"max\", \"avg\" or \"sum\""
 /* What a global pool makes of the rows of a sample: it has no usual value. */
 static vx_status layer_mode(const struct vx_layer_reader *reader,
                             const struct vx_json *object, struct vx_layer *layer)
 {
     const struct vx_json *value;
-    VX_TRY(vx_network_need(object, "mode", VX_JSON_TEXT, reader->why, &value));
+    VX_TRY(vx_network_need_word(object, "mode", MODES, reader->why, &value));
     for (enum vx_pool_mode mode = VX_POOL_MAX; mode <= VX_POOL_SUM; mode++) {
         layer->mode = mode;
         if (!strcmp(value->text, vx_pool_mode_name(mode))) return VX_OK;
     }
     VX_FAIL_WHY(reader->why, INVALID_ARGUMENT, "a mode is not known",
-                "line %d: \"mode\": expected \"max\", \"avg\" or \"sum\", got \"%.*s\"",
-                value->line, VX_NAME_SHOWN, value->text);
+                "line %d: \"mode\": expected " MODES ", got \"%.*s\"", value->line,
+                VX_NAME_SHOWN, value->text);
 }
 
 /* Reads the keys that only some ops have; layer_keys has refused all others. */

@@ -118,5 +118,9 @@ VX_MUST_USE vx_status vx_network_check_keys(const struct vx_json *object,
 VX_MUST_USE vx_status vx_network_need(const struct vx_json *object, const char *key,
                                       enum vx_json_kind kind, struct vx_why *why,
                                       const struct vx_json **member);
+/* The same for a text that must be one of `words`, which the error names. */
+VX_MUST_USE vx_status vx_network_need_word(const struct vx_json *object, const char *key,
+                                           const char *words, struct vx_why *why,
+                                           const struct vx_json **member);
 
 #endif

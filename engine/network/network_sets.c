@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for a set in an error sentence. */
-#define TEXT_BYTES (VX_SET_STRIDE_BYTES + VX_NAME_SHOWN + 64)
+/* Room for a set, or a hint with two names, in an error sentence. */
+#define TEXT_BYTES (VX_SET_STRIDE_BYTES + 2 * VX_NAME_SHOWN + 64)
 
 i32 vx_network_set(const struct vx_network *network, i32 layer)
 {
@@ -29,19 +29,39 @@ static const char *set_text(const struct vx_network *network, i32 index,
     return out;
 }
 
+/* True if all voxels of `made` are children of a coarser set, as without "onto", and they could be
+ * those on which the layer `target` lies: then *text says so. */
+static bool onto_hint(const struct vx_network *network, i32 made, i32 target,
+                      char text[TEXT_BYTES])
+{
+    const struct vx_set *set = &network->sets[made];
+    const struct vx_set *other = &network->sets[vx_network_set(network, target)];
+    if (set->key.rule != VX_SET_EXPAND || target >= set->layer) return false;
+    if (memcmp(set->down, other->down, sizeof set->down) ||
+        memcmp(set->up, other->up, sizeof set->up))
+        return false;
+    snprintf(
+        text, TEXT_BYTES, "; set \"onto\": \"%.*s\" in layer \"%.*s\"", VX_NAME_SHOWN,
+        target == VX_LAYER_FEATS ? network->feats_name : network->layers[target].name,
+        VX_NAME_SHOWN, network->layers[set->layer].name);
+    return true;
+}
+
 /* The inputs of an add, a mul or a concat must lie on one set. */
 static vx_status check_inputs(const struct vx_layer_reader *reader,
                               const struct vx_layer *layer)
 {
     const struct vx_network *network = reader->network;
-    char first[TEXT_BYTES], other[TEXT_BYTES];
+    char first[TEXT_BYTES], other[TEXT_BYTES], hint[TEXT_BYTES] = "";
     for (i32 i = 1; i < layer->inputs_count; i++) {
         i32 set = vx_network_set(network, layer->inputs[i]);
-        VX_ENSURE_WHY(set == layer->set, reader->why, INVALID_ARGUMENT,
-                      "the inputs of a layer lie on two sets",
-                      "line %d: expected inputs on one set of voxels, got %s and %s",
-                      layer->line, set_text(network, layer->set, first),
-                      set_text(network, set, other));
+        if (set == layer->set) continue;
+        if (!onto_hint(network, set, layer->inputs[0], hint))
+            onto_hint(network, layer->set, layer->inputs[i], hint);
+        VX_FAIL_WHY(
+            reader->why, INVALID_ARGUMENT, "the inputs of a layer lie on two sets",
+            "line %d: expected inputs on one set of voxels, got %s and %s%s", layer->line,
+            set_text(network, layer->set, first), set_text(network, set, other), hint);
     }
     return VX_OK;
 }

@@ -95,6 +95,50 @@ static void hint_repository(const char *path, char out[VX_FOLDER_HINT_BYTES])
              names.count > NAMES_SHOWN ? " and more" : "", NAME_BYTES, names.list[0]);
 }
 
+/* Adds the names that were found, quoted. */
+static void names_say(const struct names *names, size_t used,
+                      char out[VX_FOLDER_HINT_BYTES])
+{
+    for (i32 i = 0; i < names->count && i < NAMES_SHOWN; i++)
+        used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s'%.*s'",
+                                 i ? ", " : "", NAME_BYTES, names->list[i]);
+    snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s",
+             names->count > NAMES_SHOWN ? " and more" : "");
+}
+
+/* Adds the entries of a directory, except hidden ones; `folders`: only directories.
+ * False when it cannot be opened. */
+static bool entries_find(const char *path, bool folders, struct names *names)
+{
+    DIR *directory = opendir(path);
+    struct stat file;
+    if (!directory) return false;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < VX_NAME_BYTES &&
+            !fstatat(dirfd(directory), entry->d_name, &file, 0) &&
+            (!folders || S_ISDIR(file.st_mode)))
+            names_add(names, entry->d_name);
+    closedir(directory);
+    return true;
+}
+
+/* What there is instead of network.json. */
+static void hint_entries(const char *path, char out[VX_FOLDER_HINT_BYTES])
+{
+    struct names names = {.count = 0};
+    struct stat link;
+    char file[PATH_BYTES];
+    int length = snprintf(file, sizeof file, "%s/network.json", path);
+    if (length < 0 || length >= PATH_BYTES || !lstat(file, &link)) return;
+    bool there = entries_find(path, false, &names);
+    if (!there && errno != ENOENT) return;
+    size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES, "; %s",
+                                   !there        ? "there is no such directory"
+                                   : names.count ? "the directory has "
+                                                 : "the directory is empty");
+    names_say(&names, used, out);
+}
+
 const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES])
 {
     char path[PATH_BYTES];
@@ -109,6 +153,9 @@ const char *vx_folder_hint(const char *directory, char out[VX_FOLDER_HINT_BYTES]
         if (is_model(path, ""))
             snprintf(out, VX_FOLDER_HINT_BYTES, "; give the model's folder, %.*s",
                      VX_FOLDER_HINT_BYTES / 2, path);
+    if (out[0]) return out;
+    snprintf(path, sizeof path, "%.*s", (int)length, directory);
+    hint_entries(path, out);
     return out;
 }
 
@@ -126,20 +173,12 @@ static bool hint_beside(const char *directory, int version,
     return true;
 }
 
-/* Adds the entries of a directory, except hidden ones; `folders`: only directories.
- * False when it cannot be opened. */
-static bool entries_find(const char *path, bool folders, struct names *names)
+/* Whether one of those kept could be a version's directory. */
+static bool names_have_version(const struct names *names)
 {
-    DIR *directory = opendir(path);
-    struct stat file;
-    if (!directory) return false;
-    for (struct dirent *entry; (entry = readdir(directory));)
-        if (entry->d_name[0] != '.' && strlen(entry->d_name) < VX_NAME_BYTES &&
-            !fstatat(dirfd(directory), entry->d_name, &file, 0) &&
-            (!folders || S_ISDIR(file.st_mode)))
-            names_add(names, entry->d_name);
-    closedir(directory);
-    return true;
+    for (i32 i = 0; i < names->count && i < NAMES_SHOWN; i++)
+        if (is_number(names->list[i]) && names->list[i][0] != '0') return true;
+    return false;
 }
 
 /* How the sentence about a version's directory goes on, before the names that were found. */
@@ -169,10 +208,11 @@ const char *vx_version_hint(const char *directory, int version,
     size_t used = (size_t)snprintf(out, VX_FOLDER_HINT_BYTES, "; %s %d%s",
                                    there ? "the directory" : "there is no directory",
                                    version, names_begin(there, names.count));
-    for (i32 i = 0; i < names.count && i < NAMES_SHOWN; i++)
-        used += (size_t)snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s'%.*s'",
-                                 i ? ", " : "", NAME_BYTES, names.list[i]);
-    snprintf(out + used, VX_FOLDER_HINT_BYTES - used, "%s",
-             names.count > NAMES_SHOWN ? " and more" : "");
+    names_say(&names, used, out);
+    if (!there && names.count && !names_have_version(&names)) {
+        used = strlen(out);
+        snprintf(out + used, VX_FOLDER_HINT_BYTES - used,
+                 ": a version is an integer above 0, without zeros before it");
+    }
     return out;
 }

@@ -261,6 +261,16 @@ static vx_status file_apply_member(struct vx_config *config, const struct vx_jso
     return setting_set(config, setting, where, value, why);
 }
 
+/* The reader's hint is right for JSON; this file has comments, on lines of their own. */
+static void file_say_comment(struct vx_why *why)
+{
+    static const char json[] = "(JSON has no comments)";
+    char *hint = strstr(why->text, json);
+    if (hint && !hint[sizeof json - 1])
+        snprintf(hint, sizeof why->text - (size_t)(hint - why->text),
+                 "(a comment must stand on a line of its own that begins with //)");
+}
+
 static vx_status file_apply_text(struct vx_config *config, const char *text,
                                  size_t length, struct vx_why *why)
 {
@@ -290,6 +300,7 @@ static vx_status file_apply(struct vx_config *config, const char *path,
     if (!st.fault) {
         vx_config_uncomment(text, length);
         st = file_apply_text(config, text, length, &inner);
+        file_say_comment(&inner);
         if (st.fault) vx_why_set(why, "%.100s: %s", path, vx_status_text(st, &inner));
     }
     vx_free(text);

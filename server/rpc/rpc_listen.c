@@ -159,7 +159,8 @@ vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
                                                : address_split(address, host, &port)));
         VX_ENSURE_WHY(
             good, why, INVALID_ARGUMENT, "not an address to listen on",
-            "expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got '%s'",
+            "expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, unix:PATH or "
+            "systemd:NAME, got '%s'",
             address);
         VX_ENSURE_WHY(++count <= VX_RPC_LISTENERS_MAX, why, INVALID_ARGUMENT,
                       "too many addresses to listen on",

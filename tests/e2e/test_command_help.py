@@ -66,6 +66,7 @@ def test_help_behind_other_words(words):
     (["chekc", "m"], 'unknown command "chekc"; the nearest is "check"'),
     (["frobnicate"], 'unknown command "frobnicate"; known: serve, check, devices, compile, tune, '
      "bench, record, health, config, token\n"),
+    (["serve", "--repo", "m"], "unknown setting '--repo'; the nearest is --repository (--help"),
     (["serve", "--repositry", "m"], "unknown setting '--repositry'; the nearest is --repository"),
     (["worker", "--grcp", "m"], "unknown setting '--grcp'; the nearest is --grpc"),
     (["bench", "--algoritm", "auto"], 'unknown option "--algoritm"; the nearest is "--algorithm"'),
@@ -91,12 +92,13 @@ def test_words_that_are_not_known(words, nearest):
 
 @pytest.mark.parametrize("flags,sentence", [
     (["--grpc", "18911"],
-     "grpc: expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got '18911'"),
+     "grpc: expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, unix:PATH or "
+     "systemd:NAME, got '18911'"),
     (["--grpc", "unix:/tmp/" + "0" * 103],
      "grpc: expected a Unix socket's path of at most 107 bytes, got 'unix:/tmp/00"),
     (["--http", "18911"], "http: expected HOST:PORT or [V6]:PORT"),
     (["--grpc", "localhost:70000"], "unix:PATH or systemd:NAME, got 'localhost:70000'"),
-    (["--grpc", ""], "grpc: expected HOST:PORT, [V6]:PORT, unix:PATH or systemd:NAME, got ''"),
+    (["--grpc", ""], "with a port from 0 to 65535, unix:PATH or systemd:NAME, got ''"),
     (["--grpc", "127.0.0.1:0,x"], "unix:PATH or systemd:NAME, got 'x'"),
     (["--grpc", ",".join(["127.0.0.1:0"] * 17)], "expected at most 16 addresses to listen on"),
     (["--http", "unix:/tmp/x"], "or systemd:NAME, got 'unix:/tmp/x'"),
@@ -215,3 +217,22 @@ def test_record_takes_sizes_as_serve_does(tmp_path, flag, size, known):
     said = "network.json" if known else f"{flag} as a whole number of bytes from 1048576"
     assert done.returncode == (1 if known else 2) and said in done.stderr, done
     assert known or f'with K, KiB, M, MiB, G, GiB, T, TiB or no suffix, got "{size}"' in done.stderr
+
+
+def test_a_check_without_network_json_says_what_is_there(tmp_path):
+    (tmp_path / "full" / "1").mkdir(parents=True)
+    (tmp_path / "full" / "model.pt").touch()
+    (tmp_path / "empty").mkdir()
+    for name, said in (("full", "the directory has '1', 'model.pt'"),
+                       ("empty", "the directory is empty"), ("none", "there is no such directory")):
+        done = run(VOXELD, "check", name, cwd=tmp_path)
+        assert done.returncode == 1 and done.stderr.endswith(
+            f"{name}/network.json: cannot be opened: No such file or directory; {said}\n"), done
+
+
+@pytest.mark.parametrize("version", ["v1", "01", "0"])
+def test_a_check_with_a_wrong_name_of_a_version_says_the_rule(tmp_path, version):
+    ConvModel().write(tmp_path, "m", version=version)
+    done = run(VOXELD, "check", "m", cwd=tmp_path)
+    assert (f"; there is no directory 1, but there is '{version}': a version is an integer above 0, "
+            "without zeros before it\n") in done.stderr, done

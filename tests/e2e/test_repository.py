@@ -382,7 +382,7 @@ def test_a_check_without_the_version_says_what_is_there(tmp_path):
     model = tmp_path / "m"
     ConvModel().write(tmp_path, "m", version="v1")
     expected = "m/1/weights.safetensors: cannot be opened: No such file or directory; "
-    assert expected + "there is no directory 1, but there is 'v1'\n" in check(tmp_path, "m")[1]
+    assert expected + "there is no directory 1, but there is 'v1': a version is" in check(tmp_path, "m")[1]
     (model / "v1").rename(model / "1")
     (model / "1" / "weights.safetensors").rename(model / "1" / "model.safetensors")
     assert expected + "the directory 1 has 'model.safetensors'\n" in check(tmp_path, "m")[1]

@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A word of fewer letters may be the beginning of anything. */
+#define BEGUN_LETTERS 3
+
 bool vx_help_asked(int count, char **arguments)
 {
     for (int i = 0; i < count; i++)
@@ -48,6 +51,26 @@ static bool is_prefixed(const char *a, const char *b)
     return b_length && more && a[more - 1] == '.' && !strcmp(a + more, b);
 }
 
+static bool begins(const char *word, const char *with)
+{
+    return !strncmp(word, with, strlen(with));
+}
+
+/* The word that `name` begins, as "repo" does "repository": all others that it begins go on
+ * from there, as "repository_poll_ms" does.  Else NULL. */
+static const char *begun_word(const char *name, const char *const *known,
+                              size_t known_count)
+{
+    const char *found = NULL;
+    if (strlen(name) < BEGUN_LETTERS) return NULL;
+    for (size_t i = 0; i < known_count; i++) {
+        if (!known[i] || !begins(known[i], name)) continue;
+        if (found && !begins(known[i], found) && !begins(found, known[i])) return NULL;
+        if (!found || begins(found, known[i])) found = known[i];
+    }
+    return found;
+}
+
 const char *vx_nearest_word(const char *name, const char *const *known,
                             size_t known_count)
 {
@@ -65,7 +88,7 @@ const char *vx_nearest_word(const char *name, const char *const *known,
         best = known[i];
         best_distance = distance;
     }
-    return best;
+    return best ? best : begun_word(name, known, known_count);
 }
 
 #define KNOWN_BEGIN "; known: "

@@ -30,7 +30,7 @@ bool vx_help_asked(int count, char **arguments);
  * of each at most VX_NAME_BYTES - 1 are compared. */
 size_t vx_word_distance(const char *a, const char *b);
 /* The word of `known` (NULLs are skipped) that differs from `name` only by a typing mistake or by a
- * prefix that ends in a point; NULL = none. */
+ * prefix that ends in a point, or that alone begins with it; NULL = none. */
 const char *vx_nearest_word(const char *name, const char *const *known,
                             size_t known_count);
 /* Writes "; the nearest is "x"" when there is such a word, else "; known: a, b, c", and behind

@@ -150,11 +150,39 @@ START_TEST(what_only_outputs_read)
 }
 END_TEST
 
+#define UP                                                                               \
+    LAYER("u", "transposed_conv", "d",                                                   \
+          ",\"channels\":4,\"kernel\":2,\"stride\":2,\"bias\":false")
+#define CONCAT(a_, b_)                                                                   \
+    "{\"name\":\"y\",\"op\":\"concat\",\"inputs\":[\"" a_ "\",\"" b_ "\"]}"
+
 static const struct {
     const char *coords, *layers, *outputs, *why; /* behind the label */
 } bad[] = {
     {UNSHAPED, LAYER("y", "global_pool", "feats", ""), OUT("y"),
-     "layer \"y\": line 2: the key \"mode\" is missing"},
+     "layer \"y\": line 2: the key \"mode\" is missing: expected \"max\", \"avg\" or "
+     "\"sum\""},
+    /* Without "onto" a transposed convolution makes all children; one of the two inputs may have
+     * been meant as its target, if it stands above. */
+    {UNSHAPED, DOWN "," UP "," CONCAT("u", "feats"), OUT("y"),
+     "layer \"y\": line 2: expected inputs on one set of voxels, got set 2 (stride "
+     "1x1x1, "
+     "made by layer \"u\") and set 0 (the request's); set \"onto\": \"feats\" in layer "
+     "\"u\""},
+    {UNSHAPED, LAYER("s", "relu", "feats", "") "," DOWN "," UP "," CONCAT("s", "u"),
+     OUT("y"),
+     "layer \"y\": line 2: expected inputs on one set of voxels, got set 0 (the "
+     "request's) "
+     "and set 2 (stride 1x1x1, made by layer \"u\"); set \"onto\": \"s\" in layer \"u\""},
+    {UNSHAPED, DOWN "," UP "," LAYER("s", "relu", "feats", "") "," CONCAT("s", "u"),
+     OUT("y"),
+     "layer \"y\": line 2: expected inputs on one set of voxels, got set 0 (the "
+     "request's) "
+     "and set 2 (stride 1x1x1, made by layer \"u\")"},
+    {UNSHAPED, DOWN "," UP "," CONCAT("u", "d"), OUT("y"),
+     "layer \"y\": line 2: expected inputs on one set of voxels, got set 2 (stride "
+     "1x1x1, "
+     "made by layer \"u\") and set 1 (stride 2x2x2, made by layer \"d\")"},
     {UNSHAPED, LAYER("y", "global_pool", "feats", MODE("mean")), OUT("y"),
      "layer \"y\": line 2: \"mode\": expected \"max\", \"avg\" or \"sum\", got \"mean\""},
     {UNSHAPED, LAYER("y", "relu", "feats", MODE("max")), OUT("y"),

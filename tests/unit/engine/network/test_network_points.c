@@ -185,7 +185,8 @@ static const struct {
      "(stride 1/2x1/2x1/2, made by layer \"u\"), is no multiple, 1 to 4096, of the "
      "stride of the points, set 0 (the request's)"},
     {LAYER("y", "devoxelize", "feats", ""),
-     "layer \"y\": line 2: the key \"mode\" is missing"},
+     "layer \"y\": line 2: the key \"mode\" is missing: expected \"trilinear\" or "
+     "\"nearest\""},
     {LAYER("y", "devoxelize", "feats", ",\"mode\":\"linear\""),
      "layer \"y\": line 2: \"mode\": expected \"trilinear\" or \"nearest\", got "
      "\"linear\""},

@@ -96,7 +96,12 @@ static const struct {
     const char *text, *said;
 } refused[] = {
     {"// one\n// two\n{\n  // three\n  \"queue_mux\": 9,\n}\n", "line 5"},
-    {"{\n  \"queue_max\": 9, // nine\n}\n", "line 2"},
+    {"{\n  \"queue_max\": 9, // nine\n}\n",
+     "line 2, column 19: expected '\"', got '/' (a comment must stand on a "
+     "line "
+     "of its own that begins with //)"},
+    {"{\"queue_max\": 9 /* nine */}", "(a comment must stand on a line of its own"},
+    {"{\"grpc\": \"(JSON has no comments)\", \"http\": 7}", "line 1, column"},
     {"{\n  \"queue_max\": 9,,\n}\n", "line 3"},
     {"// nothing\n", "expected"},
     {"", "expected"},

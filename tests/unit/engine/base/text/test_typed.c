@@ -18,12 +18,28 @@ static const struct {
     {"model.b2.weight", "b2.weight"},
     {"odule.b1.weight", "module.b1.weight"},
     {"", NULL},
+    {"ker", "kernel"},
+    {"ke", NULL},
+    {"repo", "repository"}, /* the others go on from it */
+    {"toke", "token"},      /* a letter less; of token_admin, much is missing */
+    {"tls", NULL},          /* any of the two */
+    {"mod", "module.b1.weight"},
 };
 
 START_TEST(mistakes_of_typing_and_prefixes)
 {
-    static const char *const known[] = {"channels", NULL, "kernel", "b2.weight",
-                                        "module.b1.weight"};
+    static const char *const known[] = {"channels",
+                                        NULL,
+                                        "kernel",
+                                        "b2.weight",
+                                        "module.b1.weight",
+                                        "repository_poll_ms",
+                                        "repository",
+                                        "repository_x",
+                                        "token",
+                                        "token_admin",
+                                        "tls_cert",
+                                        "tls_key"};
     const char *nearest = vx_nearest_word(cases[_i].name, known, VX_COUNT(known));
     ck_assert_pstr_eq(nearest, cases[_i].nearest);
 }
