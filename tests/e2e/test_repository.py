@@ -356,8 +356,7 @@ def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
         ConvModel().write(tmp_path / "repository", name)
     for path in ("repository", "repository/", "./repository//"):
         code, said = check(tmp_path, path)
-        assert code == 1 and ("it is a repository of models (a, b, c and more): name one of "
-                              "them, such as a") in said
+        assert code == 1 and "models (a, b, c and more): name one of them, such as a" in said
     for path in ("network.json", "1", "1/", "1/weights.safetensors"):
         code, said = check(tmp_path, f"repository/a/{path}")
         assert code == 1 and "; give the model's folder, repository/a\n" in said
@@ -365,7 +364,8 @@ def test_a_check_of_another_folder_says_which_is_meant(tmp_path):
     (tmp_path / "none").mkdir()
     for path in ("none", "nowhere", "nowhere/1"):
         code, said = check(tmp_path, path)
-        assert code == 1 and said.endswith("No such file or directory\n")
+        end = "the directory is empty" if path == "none" else "there is no such directory"
+        assert code == 1 and said.endswith(f"No such file or directory; {end}\n")
         assert said.startswith(f"voxeld check {path}: NOT_FOUND: ")
     ConvModel().write(tmp_path / "inner")
     inner = tmp_path / "inner" / "conv"
@@ -382,7 +382,7 @@ def test_a_check_without_the_version_says_what_is_there(tmp_path):
     model = tmp_path / "m"
     ConvModel().write(tmp_path, "m", version="v1")
     expected = "m/1/weights.safetensors: cannot be opened: No such file or directory; "
-    assert expected + "there is no directory 1, but there is 'v1': a version is" in check(tmp_path, "m")[1]
+    assert expected + "there is no directory 1, but there is 'v1': a" in check(tmp_path, "m")[1]
     (model / "v1").rename(model / "1")
     (model / "1" / "weights.safetensors").rename(model / "1" / "model.safetensors")
     assert expected + "the directory 1 has 'model.safetensors'\n" in check(tmp_path, "m")[1]

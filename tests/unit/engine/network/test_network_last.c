@@ -162,6 +162,9 @@ static const struct {
     {UNSHAPED, LAYER("y", "global_pool", "feats", ""), OUT("y"),
      "layer \"y\": line 2: the key \"mode\" is missing: expected \"max\", \"avg\" or "
      "\"sum\""},
+    {UNSHAPED, LAYER("y", "max_pool", "feats", ",\"kernel\":2,\"stride\":2"), OUT("y"),
+     "layer \"y\": line 2: the key \"rule\" is missing: expected \"spconv\" or "
+     "\"floor\""},
     /* Without "onto" a transposed convolution makes all children; one of the two inputs may have
      * been meant as its target, if it stands above. */
     {UNSHAPED, DOWN "," UP "," CONCAT("u", "feats"), OUT("y"),

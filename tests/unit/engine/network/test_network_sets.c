@@ -386,10 +386,6 @@ static const struct {
      {LAYER("y", "upsample", "feats", ",\"stride\":[1,65,1]")},
      "layer \"y\": line 2: \"stride\": expected integers from 1 to 64, got 65"},
     {UNSHAPED,
-     {LAYER("y", "max_pool", "feats", ",\"kernel\":2,\"stride\":2")},
-     "layer \"y\": line 2: the key \"rule\" is missing: expected \"spconv\" or "
-     "\"floor\""},
-    {UNSHAPED,
      {LAYER("y", "sparse_conv", "feats", CONV ",\"kernel\":2,\"rule\":\"floor\"")},
      "layer \"y\": line 2: the key \"stride\" is missing"},
     {UNSHAPED,
