@@ -224,7 +224,8 @@ def test_a_check_without_network_json_says_what_is_there(tmp_path):
     (tmp_path / "full" / "model.pt").touch()
     (tmp_path / "empty").mkdir()
     for name, said in (("full", "the directory has '1', 'model.pt'"),
-                       ("empty", "the directory is empty"), ("none", "there is no such directory")):
+                       ("empty", "the directory is empty"),
+                       ("none", "there is no such directory")):
         done = run(VOXELD, "check", name, cwd=tmp_path)
         assert done.returncode == 1 and done.stderr.endswith(
             f"{name}/network.json: cannot be opened: No such file or directory; {said}\n"), done
@@ -234,5 +235,5 @@ def test_a_check_without_network_json_says_what_is_there(tmp_path):
 def test_a_check_with_a_wrong_name_of_a_version_says_the_rule(tmp_path, version):
     ConvModel().write(tmp_path, "m", version=version)
     done = run(VOXELD, "check", "m", cwd=tmp_path)
-    assert (f"; there is no directory 1, but there is '{version}': a version is an integer above 0, "
-            "without zeros before it\n") in done.stderr, done
+    assert (f"; there is no directory 1, but there is '{version}': a version is an integer above "
+            "0, without zeros before it\n") in done.stderr, done
