@@ -130,7 +130,7 @@ static const struct {
      "line 3: \"fp8\": expected a layer with \"fp8_scale\", and none has it"},
     {SCALED, ",\"fp8\":1", "\"fp8\": expected an object, got 1"},
     {SCALED, ",\"fp8\":{\"data\":\"a.npz\",\"nmse\":1}",
-     "line 3: unknown key \"nmse\"; known: data, nmse_max"},
+     "line 3: unknown key \"nmse\"; the nearest is \"nmse_max\""},
     {SCALED, ",\"fp8\":{\"nmse_max\":1}", "the key \"data\" is missing"},
     {SCALED, ",\"fp8\":{\"data\":\"a.npz\"}", "line 3: the key \"nmse_max\" is missing"},
     {SCALED, ",\"fp8\":{\"data\":7,\"nmse_max\":1}", "\"data\": expected a text, got 7"},
