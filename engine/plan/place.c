@@ -71,12 +71,7 @@ static bool place_all_read(const struct vx_plan *plan, i32 tensor)
             network->layers[network->outputs[i].layer].op == VX_OP_TO_DENSE;
         if (plan->outputs[i] == tensor && whole) return false;
     }
-    for (i32 set = 1; set < plan->sets_count; set++) {
-        const bool logits = plan->options.parts == VX_PLAN_PARTS_CPU &&
-                            vx_set_is_predicted(&plan->sets[set].key);
-        if (logits && vx_plan_logits(plan, set) == tensor) return false;
-    }
-    return true;
+    return plan->options.parts != VX_PLAN_PARTS_CPU || !vx_plan_is_logits(plan, tensor);
 }
 
 /* The first column of an input of a concat. */

@@ -422,6 +422,15 @@ i32 vx_plan_logits(const struct vx_plan *plan, i32 set)
     return plan->graph->node_of[key->by] + 1;
 }
 
+bool vx_plan_is_logits(const struct vx_plan *plan, i32 tensor)
+{
+    for (i32 set = 1; set < plan->sets_count; set++)
+        if (vx_set_is_predicted(&plan->sets[set].key) &&
+            vx_plan_logits(plan, set) == tensor)
+            return true;
+    return false;
+}
+
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor)
 {
     VX_ASSERT(tensor >= 0);

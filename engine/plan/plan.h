@@ -180,6 +180,9 @@ static inline i32 vx_plan_stage_begin(const struct vx_plan *plan, i32 stage)
 i32 vx_plan_map_stage(const struct vx_plan *plan, const struct vx_map_key *map);
 /* The tensor with the logits of a set by logits (vx_set_is_predicted). */
 i32 vx_plan_logits(const struct vx_plan *plan, i32 set);
+/* Whether a tensor is the logits of some set: it decides which voxels there are, and is read
+ * several times for that, so it never lies in memory that another process may change. */
+bool vx_plan_is_logits(const struct vx_plan *plan, i32 tensor);
 /* Channels of a tensor of the graph (not a staged one), without padding. */
 i32 vx_plan_channels(const struct vx_plan *plan, i32 tensor);
 /* Elements from a row of a tensor of the graph to the next: its channels, padded, or those of

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile clients: false sizes of regions, floods of registrations, changed settings."""
+"""Hostile clients: false sizes of regions, floods of registrations, changed settings, memory that
+changes while a worker reads it."""
 import base64
+import concurrent.futures
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import threading
 
 import grpc
+import numpy as np
 import pytest
 
+from model_files import ConvModel, random_grid, write_safetensors
 from test_shared_memory import connected, memory, refused, register
+from voxeld import Client
 from voxeld_process import PATIENCE, Daemon, workers_of
 
 
 @contextlib.contextmanager
-def serving(repository, work, *flags):
+def serving(repository, work, *flags, device="fake:0"):
     socket = f"unix:{work}/voxeld.sock"
-    with Daemon(repository, work, "--device", "fake:0", "--client-shm", "local",
+    with Daemon(repository, work, "--device", device, "--client-shm", "local",
                 "--grpc", f"127.0.0.1:0,{socket}", "--restart-ms-max", "100",
                 "--device-bytes", "256M", "--cache-bytes", "64M", *flags) as one:
         one.socket = socket
@@ -109,3 +116,102 @@ def test_a_start_that_fails_says_so_at_every_level(repository, tmp_path):
         capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 1
     assert "error START_FAILED" in ended.stderr, ended.stderr
+
+
+# How a set follows from logits, which are the features.
+PREDICTED = {
+    "keep": (1, {"op": "prune", "keep": "logit"}),
+    "top": (1, {"op": "prune", "keep": "logit", "top": 1000}),
+    "occupancy": (8, {"op": "upsample", "stride": 2, "occupancy": "logit"}),
+}
+ROWS = 20000
+ROUNDS = 12
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("predicted")
+    ConvModel().write(folder)
+    for name, (channels, layer) in PREDICTED.items():
+        network = {"format": 1,
+                   "inputs": {"coords": "coords", "feats": {"name": "feats", "channels": 1}},
+                   "layers": [{"name": "logit", "op": "linear", "input": "feats",
+                               "channels": channels, "bias": False},
+                              {"name": "f", "op": "relu", "input": "feats"},
+                              {"name": "made", "input": "f", **layer}],
+                   "outputs": [{"name": "logits", "layer": "logit"},
+                               {"name": "out", "layer": "made"}],
+                   "limits": {"voxels_max": ROWS}, "warmup": [10]}
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "network.json").write_text(json.dumps(network))
+        write_safetensors(folder / name / "1" / "weights.safetensors",
+                          {"logit.weight": np.ones((channels, 1), np.float32)})
+    return folder
+
+
+def told(answer):
+    return answer["out"].tobytes(), answer["out_coords"].tobytes()
+
+
+@contextlib.contextmanager
+def flipping(array):
+    """Writes numbers above 0, below 0 and none into memory that a worker also has."""
+    over = threading.Event()
+
+    def flip():
+        while not over.is_set():
+            for value in (1, -1, np.nan, 2, -1):
+                array[:] = value
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("device", ["cpu", "fake:0"])
+@pytest.mark.parametrize("name", PREDICTED)
+def test_logits_that_a_client_changes_decide_nothing(predicted, tmp_path, name, device):
+    """The client's own answer is right, and so is everybody's."""
+    with serving(predicted, tmp_path, device=device) as daemon, Client(daemon.socket) as client, \
+            Client(daemon.grpc) as other:
+        workers = workers_of(daemon.process.pid)
+        rows = ROWS if device == "cpu" else ROWS // 20
+        coords, feats = random_grid(3, rows, 1)
+        expected = told(client.infer(name, coords, feats, timeout=PATIENCE))
+        mine = random_grid(4, 500)
+        good = other.infer("conv", *mine, timeout=PATIENCE)["out"].tobytes()
+        with client.region(rows * 32 + 64) as region:
+            array = region.array((rows, PREDICTED[name][0]), np.float32)
+            with flipping(array.reshape(-1)):
+                for _ in range(ROUNDS):
+                    answer = client.infer(name, coords, feats, outputs_in={"logits": array},
+                                          outputs=["logits", "out", "out_coords"], timeout=PATIENCE)
+                    assert told(answer) == expected
+                    assert other.infer("conv", *mine, timeout=PATIENCE)["out"].tobytes() == good
+        assert workers_of(daemon.process.pid) == workers
+        assert "WORKER_EXIT" not in daemon.log()
+
+
+def test_two_requests_that_name_one_place(predicted, tmp_path):
+    """Without malice: their logits are garbage, and nothing that follows from them."""
+    with serving(predicted, tmp_path, device="cpu,cpu") as daemon, Client(daemon.socket) as client:
+        workers = workers_of(daemon.process.pid)
+        coords, feats = random_grid(3, ROWS, 1)
+        sent = [feats, -feats]
+        expected = [told(client.infer("occupancy", coords, one, timeout=PATIENCE))
+                    for one in sent]
+        with client.region(ROWS * 32 + 64) as region, \
+                concurrent.futures.ThreadPoolExecutor(4) as pool:
+            array = region.array((ROWS, 8), np.float32)
+            def ask(i):
+                return told(client.infer("occupancy", coords, sent[i % 2],
+                                         outputs_in={"logits": array},
+                                         outputs=["logits", "out", "out_coords"],
+                                         timeout=PATIENCE))
+            for i, answer in enumerate(pool.map(ask, range(4 * ROUNDS))):
+                assert answer == expected[i % 2]
+        assert workers_of(daemon.process.pid) == workers
+        assert "WORKER_EXIT" not in daemon.log()

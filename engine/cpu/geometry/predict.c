@@ -59,33 +59,40 @@ bool vx_predict_nan(struct vx_cpu *cpu, const struct vx_predict *predict, i64 *i
     for (i64 piece = 0; piece < job.pieces.count; piece++)
         if (job.pieces.starts[piece] < *index) *index = job.pieces.starts[piece];
     if (*index == job.pieces.n) return false;
-    while (!isnan(job_logits(&job, *index)[*child])) ++*child;
+    const f32 *logits = job_logits(&job, *index);
+    while (*child < job.children - 1 && !isnan(logits[*child])) ++*child;
     return true;
 }
 
 /* --- logits above 0 --- */
 
-/* Writes a voxel of the new set, or only counts it: 1, or 0 where it lies beyond the range
- * of coordinates. */
-static i64 voxel_write(const i32 at[4], u64 *out, struct vx_pieces_bounds *bounds)
+/* Where the voxels of the new set are written: `out` NULL, they are only counted.  More than
+ * `room` are not written, but counted. */
+struct writer {
+    u64 *out;
+    i64 room, count;
+    struct vx_pieces_bounds *bounds;
+};
+
+/* Writes a voxel, or only counts it; one beyond the range of coordinates does not exist. */
+static inline void voxel_write(struct writer *writer, const i32 at[4])
 {
     for (int axis = 1; axis < 4; axis++)
-        if (at[axis] < VX_AXIS_MIN || at[axis] > VX_AXIS_MAX) return 0;
-    if (!out) return 1;
-    *out = vx_key_pack(at[0], at[1], at[2], at[3]);
+        if (at[axis] < VX_AXIS_MIN || at[axis] > VX_AXIS_MAX) return;
+    const i64 place = writer->count++;
+    if (!writer->out || place >= writer->room) return;
+    writer->out[place] = vx_key_pack(at[0], at[1], at[2], at[3]);
     for (int field = 0; field < 4; field++)
-        vx_pieces_bounds_add(bounds, field, at[field]);
-    return 1;
+        vx_pieces_bounds_add(writer->bounds, field, at[field]);
 }
 
-/* Writes the live children of a voxel, or only counts them. */
-static i64 voxel_children(const struct job *job, i64 index, u64 *out,
-                          struct vx_pieces_bounds *bounds)
+/* Writes the live children of a voxel. */
+static void voxel_children(const struct job *job, i64 index, struct writer *to)
 {
+    struct writer writer = *to; /* in registers: what is written could be its count */
     const i32 *stride = job->predict->key->stride;
     const f32 *logits = job_logits(job, index);
     u64 voxel = job->predict->from->keys[index];
-    i64 count = 0;
     for (i32 child = 0; child < job->children; child++) {
         if (!(logits[child] > 0)) continue;
         const i32 k[3] = {child % stride[0], child / stride[0] % stride[1],
@@ -93,22 +100,28 @@ static i64 voxel_children(const struct job *job, i64 index, u64 *out,
         i32 at[4] = {vx_key_sample(voxel)};
         for (int axis = 0; axis < 3; axis++)
             at[axis + 1] = vx_key_axis(voxel, axis) * stride[axis] + k[axis];
-        count += voxel_write(at, out ? out + count : NULL, bounds);
+        voxel_write(&writer, at);
     }
-    return count;
+    *to = writer;
 }
 
 static void children_task(void *context, i64 begin, i64 end)
 {
     struct job *job = context;
     for (i64 piece = begin; piece < end; piece++) {
-        struct vx_pieces_bounds *bounds = &job->bounds[piece];
-        i64 last = vx_pieces_end(&job->pieces, piece);
-        i64 at = job->out ? job->pieces.starts[piece] : 0;
-        vx_pieces_bounds_clear(bounds);
+        i64 last = vx_pieces_end(&job->pieces, piece), *starts = job->pieces.starts;
+        struct writer writer = {.bounds = &job->bounds[piece]};
+        if (job->out) {
+            writer.out = job->out + starts[piece];
+            writer.room = starts[piece + 1] - starts[piece];
+        }
+        vx_pieces_bounds_clear(writer.bounds);
         for (i64 i = vx_pieces_begin(&job->pieces, piece); i < last; i++)
-            at += voxel_children(job, i, job->out ? job->out + at : NULL, bounds);
-        if (!job->out) job->pieces.starts[piece] = at;
+            voxel_children(job, i, &writer);
+        if (job->out)
+            VX_ASSERT(writer.count == writer.room); /* what was counted */
+        else
+            starts[piece] = writer.count;
     }
 }
 
@@ -151,7 +164,7 @@ static u32 rank_last(const struct job *job, i64 begin, i64 end, i64 *ties)
             if ((mine & known) == rank) counts[mine >> digits[d].shift & most]++;
         }
         u32 digit = most;
-        for (; counts[digit] < left; digit--) left -= counts[digit];
+        for (; digit && counts[digit] < left; digit--) left -= counts[digit];
         rank |= digit << digits[d].shift;
         known |= most << digits[d].shift;
     }
@@ -159,11 +172,10 @@ static u32 rank_last(const struct job *job, i64 begin, i64 end, i64 *ties)
     return rank;
 }
 
-/* Writes the voxels that stay; returns how many. */
-static i64 top_write(const struct job *job, u64 *out, struct vx_pieces_bounds *bounds)
+/* Writes the voxels that stay. */
+static void top_write(const struct job *job, struct writer *writer)
 {
     const struct vx_keys *from = job->predict->from;
-    i64 count = 0;
     for (i64 begin = 0, end; begin < from->n; begin = end) {
         end = sample_end(from, begin);
         bool all = end - begin <= job->predict->key->top;
@@ -175,10 +187,9 @@ static i64 top_write(const struct job *job, u64 *out, struct vx_pieces_bounds *b
             u64 key = from->keys[i];
             const i32 at[4] = {vx_key_sample(key), vx_key_axis(key, 0),
                                vx_key_axis(key, 1), vx_key_axis(key, 2)};
-            count += voxel_write(at, out + count, bounds);
+            voxel_write(writer, at);
         }
     }
-    return count;
 }
 
 static i64 top_count(const struct vx_predict *predict)
@@ -203,17 +214,17 @@ void vx_predict_fill(struct vx_cpu *cpu, const struct vx_predict *predict,
                      const struct vx_keys *candidates, struct vx_keys_scan *scan)
 {
     struct job job = job_make(cpu, predict);
-    i64 count;
     if (predict->key->top) {
+        struct writer writer = {candidates->keys, candidates->n, 0, job.bounds};
         job.pieces.count = 1;
         vx_pieces_bounds_clear(job.bounds);
-        count = top_write(&job, candidates->keys, job.bounds);
+        top_write(&job, &writer);
+        VX_ASSERT(writer.count == writer.room);
     } else {
         vx_cpu_spread(cpu, job.pieces.count, 1, children_task, &job);
-        count = vx_pieces_sum(&job.pieces);
+        VX_ASSERT(vx_pieces_sum(&job.pieces) == candidates->n);
         job.out = candidates->keys;
         vx_cpu_spread(cpu, job.pieces.count, 1, children_task, &job);
     }
-    VX_ASSERT(count == candidates->n);
-    *scan = vx_pieces_scan(&job.pieces, job.bounds, count);
+    *scan = vx_pieces_scan(&job.pieces, job.bounds, candidates->n);
 }

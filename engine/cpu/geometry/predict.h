@@ -1,6 +1,8 @@
 /* predict - makes the voxels of a set by logits: the rules LIVE and KEEP of set_key.h.
  *
  * The passes are those of derive.h: count, fill, and then a sort.  No candidate comes twice.
+ * They must find the same logits, which therefore lie in memory that nobody else can change.
+ * If they do not, a pass writes nothing beyond the room that was counted, and then asserts.
  *
  *   if (vx_predict_nan(cpu, &predict, &row, &child)) ...a logit is not a number...
  *   i64 count = vx_predict_count(cpu, &predict);

@@ -36,8 +36,7 @@ vx_status vx_exec_fits(const struct vx_plan *plan, size_t bytes, const i64 *rows
     return VX_OK;
 }
 
-/* The place of a tensor on a set of this stage: in the block, but plain outputs in the
- * caller's memory. */
+/* The place of a tensor on a set of this stage: in the block. */
 static void place_tensor(struct vx_job *job, i32 tensor, i32 stage)
 {
     const struct vx_plan *plan = job->plan;
@@ -56,7 +55,7 @@ vx_status vx_job_place(struct vx_job *job, i32 stage)
     if (used > job->exec->used_max) job->exec->used_max = used;
     for (i32 i = 0; i < plan->tensors_count; i++) place_tensor(job, i, stage);
     for (i32 i = 0; i < network->outputs_count; i++)
-        if (item->outputs[i] && vx_job_output_is_plain(plan, i))
+        if (item->outputs[i] && vx_job_output_is_in_place(plan, i))
             job->tensors[plan->outputs[i]] = item->outputs[i];
     for (i32 i = 0; i < plan->tensors_count; i++) {
         const struct vx_plan_part *part = &plan->parts[i];

@@ -69,8 +69,11 @@ void vx_job_launch(const struct vx_job *job, i32 index);
 
 /* exec_outputs.c */
 enum vx_number vx_job_number_of(enum vx_dtype dtype);
-/* True for an output that is a tensor of the plan as it is. */
-bool vx_job_output_is_plain(const struct vx_plan *plan, i32 output);
+/* True for an output that is a tensor of the plan as it is, and is computed where the caller
+ * wants it.  That may be a client's memory, which the client changes at any time: what layers
+ * read there are numbers, and a wrong one makes the client's own answer wrong.  Logits are not
+ * there: how many voxels they make is counted, and then those are written. */
+bool vx_job_output_is_in_place(const struct vx_plan *plan, i32 output);
 /* The rows of output `o`, in the numbers of the model's signature, if it is not on set 0;
  * its sets are there. */
 i64 vx_job_output_rows(const struct vx_job *job, i32 o);

@@ -16,11 +16,12 @@ enum vx_number vx_job_number_of(enum vx_dtype dtype)
     return (enum vx_number)dtype;
 }
 
-bool vx_job_output_is_plain(const struct vx_plan *plan, i32 output)
+bool vx_job_output_is_in_place(const struct vx_plan *plan, i32 output)
 {
     const enum vx_dtype dtype = plan->graph->network->outputs[output].dtype;
     return (dtype == VX_DTYPE_F32 || dtype == VX_DTYPE_I32) &&
-           !vx_plan_is_dense(plan, output);
+           !vx_plan_is_dense(plan, output) &&
+           !vx_plan_is_logits(plan, plan->outputs[output]);
 }
 
 i64 vx_job_output_rows(const struct vx_job *job, i32 o)

@@ -18,10 +18,7 @@ static bool read_by(const struct vx_plan *plan, i32 launch, i32 reader)
     const struct vx_network *network = plan->graph->network;
     for (i32 o = 0; o < network->outputs_count; o++)
         if (plan->outputs[o] == tensor) return false;
-    for (i32 set = 1; set < plan->sets_count; set++)
-        if (vx_set_is_predicted(&plan->sets[set].key) &&
-            vx_plan_logits(plan, set) == tensor)
-            return false;
+    if (vx_plan_is_logits(plan, tensor)) return false;
     for (i32 i = 0; i < plan->launches_count; i++)
         for (i32 k = 0; k < plan->launches[i].node->inputs_count; k++)
             if (plan->launches[i].inputs[k] == tensor && (i != reader || k)) return false;

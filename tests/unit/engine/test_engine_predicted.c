@@ -299,6 +299,106 @@ START_TEST(progress_of_all_stages)
 }
 END_TEST
 
+/* The logits are an output, too, in memory that another process changes all the time: here
+ * between any two steps of the device. */
+#define SHOWN(layer_)                                                                    \
+    "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":1}},\"layers\":["                 \
+    "{\"name\":\"r\",\"op\":\"relu\",\"input\":\"feats\"},"                              \
+    "{\"name\":\"s\",\"op\":\"affine\",\"input\":\"feats\",\"scale\":2},"                \
+    "{\"name\":\"made\",\"input\":\"r\"," layer_ "}],"                                   \
+    "\"outputs\":[{\"layer\":\"s\"},{\"layer\":\"made\"},{\"name\":\"again\","           \
+    "\"layer\":\"s\"}],\"limits\":{\"voxels_max\":200}}"
+enum { SHOWN_LOGITS, SHOWN_MADE, SHOWN_AGAIN, SHOWN_COORDS, SHOWN_OUTPUTS };
+
+struct shown {
+    const char *layer;
+    i64 rows;
+    f32 made[ROWS];
+};
+
+static const struct shown shown[] = {
+    {SHOWN("\"op\":\"upsample\",\"stride\":1,\"occupancy\":\"s\""), 2, {4, 3}},
+    {SHOWN("\"op\":\"prune\",\"keep\":\"s\""), 2, {4, 3}},
+    {SHOWN("\"op\":\"prune\",\"keep\":\"s\",\"top\":1"), 1, {4}},
+};
+
+/* What a client's memory has at some moment: a number, or none. */
+struct changing {
+    f32 *logits, *again; /* one tensor that is two outputs */
+    f32 value;
+    i64 changes;
+};
+
+static void on_step_change(void *context, i64 done, i64 total)
+{
+    struct changing *changing = context;
+    if (done == total) return; /* behind the last one the outputs are copied */
+    for (i32 row = 0; row < ROWS; row++)
+        changing->logits[row] = changing->again[row] = changing->value;
+    changing->changes++;
+}
+
+static void check_shown(const struct shown *it, f32 value)
+{
+    /* In canonical order 4, -1, 3: voxel (0, -1, 0, 0) is row 2. */
+    static const f32 sent[3] = {3, -1, 4}, logits[3] = {6, -2, 8};
+    f32 places[SHOWN_OUTPUTS][4 * ROWS];
+    struct changing changing = {places[SHOWN_LOGITS], places[SHOWN_AGAIN], value, 0};
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = 64 << 20,
+                                              .cache_bytes = 8 << 20,
+                                              .running = {on_step_change, &changing}};
+    struct vx_why why = {""};
+    ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
+    load(it->layer);
+    struct vx_item item = {
+        .coords = voxels[0],
+        .coords_columns = 4,
+        .voxels = 3,
+        .feats = sent,
+        .feats_dtype = VX_DTYPE_F32,
+        .outputs =
+            {[SHOWN_LOGITS] = places[SHOWN_LOGITS], [SHOWN_AGAIN] = places[SHOWN_AGAIN]},
+        .asks = BIT(SHOWN_MADE) | BIT(SHOWN_COORDS)};
+    struct vx_batch batch = {.items = &item, .items_count = 1};
+    struct vx_asked asked;
+    vx_engine_submit(vx_rig_engine, model, &batch);
+    while (vx_engine_under_way(vx_rig_engine)) {
+        while (vx_engine_asked(vx_rig_engine, &asked)) {
+            ck_assert_int_eq(item.rows[SHOWN_MADE], it->rows);
+            item.outputs[SHOWN_MADE] = places[SHOWN_MADE];
+            item.outputs[SHOWN_COORDS] = places[SHOWN_COORDS];
+            vx_engine_place(vx_rig_engine, &batch, 0);
+        }
+        (void)vx_engine_collect(vx_rig_engine, true);
+    }
+    ck_assert_msg(!item.status.fault, "%s", item.why.text);
+    ck_assert_int_ge(changing.changes, 4); /* before, between and behind the stages */
+    ck_assert_mem_eq(places[SHOWN_MADE], it->made, (size_t)it->rows * sizeof(f32));
+    ck_assert_mem_eq(places[SHOWN_LOGITS], logits, sizeof logits);
+    ck_assert_mem_eq(places[SHOWN_AGAIN], logits, sizeof logits);
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_engine_close(&vx_rig_engine);
+}
+
+START_TEST(logits_in_memory_that_changes)
+{
+    const f32 values[] = {1, -1, 0, (f32)NAN};
+    struct vx_why why = {""};
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_engine_close(&vx_rig_engine);
+    for (size_t i = 0; i < VX_COUNT(values); i++) check_shown(&shown[_i], values[i]);
+    ck_assert(!vx_engine_open(&(struct vx_engine_options){.kind = VX_DEVICE_CPU,
+                                                          .threads = 1,
+                                                          .device_bytes = 64 << 20,
+                                                          .cache_bytes = 8 << 20},
+                              &why, &vx_rig_engine)
+                   .fault);
+    load(NETWORK(""));
+}
+END_TEST
+
 START_TEST(what_check_prints)
 {
     const struct vx_model_source source = {.directory = vx_rig_root, .version = 1};
@@ -326,6 +426,7 @@ int main(void)
     tcase_add_test(tcase, a_kept_geometry_survives_a_bad_request);
     tcase_add_test(tcase, a_warm_up_has_stand_ins);
     tcase_add_test(tcase, progress_of_all_stages);
+    tcase_add_loop_test(tcase, logits_in_memory_that_changes, 0, (int)VX_COUNT(shown));
     tcase_add_test(tcase, what_check_prints);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
