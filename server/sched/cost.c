@@ -101,9 +101,15 @@ void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen)
     cost_fit(cost);
 }
 
+/* The most pairs for which the line is used. */
+static f64 near_pairs(const struct vx_cost *cost)
+{
+    return NEAR * cost->most > NEAR_PAIRS ? NEAR * cost->most : NEAR_PAIRS;
+}
+
 bool vx_cost_is_far(const struct vx_cost *cost, f64 pairs)
 {
-    return pairs > NEAR_PAIRS && pairs > NEAR * cost->most;
+    return pairs > near_pairs(cost);
 }
 
 bool vx_cost_is_known(const struct vx_cost *cost)
@@ -138,6 +144,7 @@ i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns)
 i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels)
 {
     if (!vx_cost_is_known(cost)) return 0;
+    if (vx_cost_is_far(cost, pairs)) pairs = near_pairs(cost);
     f64 line_ns = cost->fixed_ns + cost->slope_ns * pairs;
     i64 ns = cost_ns(cost_bound(cost, pairs, line_ns));
     ns += vx_cost_build_ns(cost, build_voxels, 0);

@@ -178,6 +178,23 @@ START_TEST(small_batches_are_believed_beside_a_flat_line)
 }
 END_TEST
 
+/* A first request of many voxels, after requests of a few: what is behind it waits, and is not
+ * refused for minutes that nobody has measured. */
+START_TEST(a_line_through_small_batches_is_not_drawn_on)
+{
+    struct vx_cost cost = {0};
+    for (int k = 0; k < 20; k++) learn(&cost, 5000000, 300);
+    const i64 largest_ns = vx_cost_predict_ns(&cost, 1 << 16, 0);
+    ck_assert_int_gt(largest_ns, 100000000);
+    ck_assert_int_eq(vx_cost_predict_ns(&cost, 5e7, 0), largest_ns);
+    /* One of them was measured: the line goes on from there. */
+    learn(&cost, 1000000000, 5e7);
+    ck_assert(is_near(vx_cost_predict_ns(&cost, 5e7, 0), 1e9, 0.1));
+    ck_assert_int_eq(vx_cost_predict_ns(&cost, 1e12, 0),
+                     vx_cost_predict_ns(&cost, 2e8, 0));
+}
+END_TEST
+
 START_TEST(classes_have_four_times_the_pairs)
 {
     ck_assert_int_eq(vx_cost_class(0), 0);
@@ -253,6 +270,7 @@ int main(void)
     tcase_add_test(table, a_device_that_is_fast_again_is_believed_at_once);
     tcase_add_test(table, a_slope_survives_batches_of_one_size);
     tcase_add_test(table, small_batches_are_believed_beside_a_flat_line);
+    tcase_add_test(table, a_line_through_small_batches_is_not_drawn_on);
     tcase_add_test(table, classes_have_four_times_the_pairs);
     tcase_add_test(table, no_prediction_is_negative_or_wild);
     tcase_add_test(table, building_is_a_line_of_its_own);
