@@ -272,6 +272,28 @@ static i32 models_say_network(struct vx_models *models, i32 from)
     return e;
 }
 
+vx_status vx_models_say_full(const struct vx_models *models, const char *name,
+                             struct vx_why *why)
+{
+    const struct vx_instance *bad = NULL;
+    i32 count = 0;
+    for (i32 i = vx_models_end(models) - 1; i >= 0; i--) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state != VX_INSTANCE_UNAVAILABLE) continue;
+        bad = row;
+        count++;
+    }
+    if (!bad)
+        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
+                    "failed to load '%s', %d model versions are loaded: unload one", name,
+                    VX_INSTANCES_MAX);
+    VX_FAIL_WHY(
+        why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
+        "failed to load '%.60s', there is room for %d model versions, and %d that "
+        "cannot be loaded take some of it: unload them, first model '%.60s'",
+        name, VX_INSTANCES_MAX, count, bad->name);
+}
+
 /* Counts the versions that found no free instance, and with `say` logs them in one line,
  * since there may be hundreds. */
 static void models_count_missed(struct vx_models *models, bool say)

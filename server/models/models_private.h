@@ -151,6 +151,9 @@ void vx_models_wanted_after(struct vx_models *models, bool readable);
  * because the repository has no version of them. */
 void vx_models_wanted_mark(struct vx_models *models);
 void vx_models_wanted_no_row(struct vx_models *models, const char *name);
+/* RESOURCE_EXHAUSTED, and what takes the rows. */
+vx_status vx_models_say_full(const struct vx_models *models, const char *name,
+                             struct vx_why *why);
 void vx_models_wanted_step(struct vx_models *models);
 
 #endif

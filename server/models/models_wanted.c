@@ -446,9 +446,7 @@ static vx_status load_ended(const struct vx_models *models,
                     "load failed for model '%.60s': version %lld is at LOADING state: %s",
                     waiter->name, (long long)dies->version, dies->reason);
     if (waiter->no_row && models->short_of_rows)
-        VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
-                    "failed to load '%s', %d model versions are loaded: unload one",
-                    waiter->name, VX_INSTANCES_MAX);
+        return vx_models_say_full(models, waiter->name, why);
     VX_ENSURE_WHY(serves, why, UNAVAILABLE,
                   "the model was unloaded while it was being loaded",
                   "failed to load '%s', no version is available", waiter->name);

@@ -441,6 +441,7 @@ START_TEST(who_may_not_ask_is_told_why)
 }
 END_TEST
 
+/* And which versions take rows though they cannot be loaded: _i of them. */
 START_TEST(a_load_without_a_row_says_so)
 {
     rig_start("explicit", "m");
@@ -449,12 +450,17 @@ START_TEST(a_load_without_a_row_says_so)
     for (int i = 1; i <= VX_INSTANCES_MAX; i++) rig_list_add("m", i, 10);
     rig_list_add("x", 1, 10);
     rig_list_give(false);
+    for (int i = 0; i < _i; i++) rig_answer(0, VX_CODE_DATA_LOSS);
     rig_answer_all(0);
     ck_assert(!vx_models_ask_load(rig_models, "x", &me, NULL).fault);
     rig_list_give(true);
     ck_assert_ptr_eq(rig_ended, &me);
     ck_assert_int_eq(rig_ended_code, VX_CODE_RESOURCE_EXHAUSTED);
-    ck_assert_ptr_nonnull(strstr(rig_ended_why, "512 model versions are loaded"));
+    const char *expected =
+        _i ? "and 3 that cannot be loaded take some of it: unload them, "
+             "first model 'm'"
+           : "512 model versions are loaded: unload one";
+    ck_assert_ptr_nonnull(strstr(rig_ended_why, expected));
 }
 END_TEST
 
@@ -480,7 +486,8 @@ int main(void)
     tcase_add_test(tcase, an_unload_ends_when_the_last_request_has);
     tcase_add_test(tcase, an_unload_takes_back_a_load);
     tcase_add_test(tcase, who_may_not_ask_is_told_why);
-    tcase_add_test(tcase, a_load_without_a_row_says_so);
+    tcase_add_loop_test(tcase, a_load_without_a_row_says_so, 0, 1);
+    tcase_add_loop_test(tcase, a_load_without_a_row_says_so, 3, 4);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
