@@ -78,7 +78,7 @@ struct vx_brick_index_args {
     uint32_t blocks;             /* of the launch that goes brick by brick */
     int32_t shape[3];            /* 0 0 0: none */
     uint64_t slots_count;        /* power of two, >= 2 N */
-    uint64_t seed;               /* of the hash: vx_brick_start */
+    uint64_t seed;               /* of the hash: vx_brick_way */
     const int32_t *coords;       /* (N, columns) */
     struct vx_brick_slot *slots; /* (slots_count) */
     struct vx_brick_counts *counts;
@@ -133,10 +133,10 @@ struct vx_brick_way {
     uint32_t step;  /* from two slots to the next two */
 };
 
-/* Bricks of one group begin in one line of slots.  A line may have the bricks of several groups,
- * so a brick without room does not stay in it: lines that are full would make each other full, and
- * with scattered voxels a wave would wait for searches of ten lines.  The step is odd in pairs of
- * slots, so that the way meets each slot once, whatever is full.
+/* Bricks of one group begin in one line of slots, which may have the bricks of several groups.  A
+ * brick whose two slots are taken goes elsewhere.  If it filled the line, and then the next one,
+ * full lines would make each other full: a wave of scattered voxels waited for eight pairs.  The
+ * step is odd in pairs of slots, so that the way meets each slot once, whatever is full.
  *
  * The seed is a secret of the process and is mixed in twice, because the mix alone can be
  * inverted: without a seed, a client could choose coordinates that all meet in one group

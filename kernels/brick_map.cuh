@@ -51,8 +51,8 @@ VX_DEVICE void vx_tally(const struct vx_map_out *out, struct vx_brick_counts *co
     vx_barrier();
     if (vx_thread() == 0) *shared = 0;
     vx_barrier();
-    pairs =
-        vx_wave_sum64(pairs); /* 256 threads at one word take longer than many a map */
+    /* By waves first: 256 threads at one word of shared memory wait for each other. */
+    pairs = vx_wave_sum64(pairs);
     if (vx_lane() == 0 && pairs) (void)vx_atomic_add64(shared, pairs);
     vx_barrier();
     if (vx_thread() != 0) return;

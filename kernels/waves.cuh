@@ -1,4 +1,4 @@
-/* waves - which lanes of a wave passed true, and prefix sums over a wave or a block.
+/* waves - which lanes of a wave passed true, and sums and prefix sums over a wave or a block.
  *
  * Owner    -
  * Thread   device code.

@@ -89,7 +89,8 @@ static void say_closed(const char *server, uint64_t sent)
     fprintf(stderr, "; its log has the reason.\n");
 }
 
-static void say_hint(const char *server, const char *text, uint64_t sent)
+/* sent: NULL before the connection has answered anything. */
+static void say_hint(const char *server, const char *text, const uint64_t *sent)
 {
     if (!strncmp(server, "unix:", 5) && strstr(text, strerror(EACCES))) {
         say_denied(server + 5);
@@ -98,7 +99,7 @@ static void say_hint(const char *server, const char *text, uint64_t sent)
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
         if (!strstr(text, hints[i].part)) continue;
         if (hints[i].closed && sent) {
-            say_closed(server, sent);
+            say_closed(server, *sent);
             return;
         }
         fprintf(stderr, "%s%s%s\n", hints[i].before, server, hints[i].after);
@@ -106,10 +107,21 @@ static void say_hint(const char *server, const char *text, uint64_t sent)
     }
 }
 
+static int say_refused(const char *command, const char *server, const uint64_t *sent,
+                       const struct voxel_error *error)
+{
+    char text[PLAIN_BYTES];
+    cli_progress(NULL);
+    fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
+            plain_text(error->text, text));
+    if (error->code == VOXEL_UNAVAILABLE) say_hint(server, error->text, sent);
+    return CLI_REFUSED;
+}
+
 int cli_say_error(const char *command, const char *server,
                   const struct voxel_error *error)
 {
-    return cli_say_refused(command, server, 0, error);
+    return say_refused(command, server, NULL, error);
 }
 
 uint64_t cli_request_bytes(const struct voxel_request *request)
@@ -123,12 +135,7 @@ uint64_t cli_request_bytes(const struct voxel_request *request)
 int cli_say_refused(const char *command, const char *server, uint64_t sent,
                     const struct voxel_error *error)
 {
-    char text[PLAIN_BYTES];
-    cli_progress(NULL);
-    fprintf(stderr, "voxel %s: %s: %s\n", command, voxel_code_name(error->code),
-            plain_text(error->text, text));
-    if (error->code == VOXEL_UNAVAILABLE) say_hint(server, error->text, sent);
-    return CLI_REFUSED;
+    return say_refused(command, server, &sent, error);
 }
 
 int cli_say_input(const char *command, const struct voxel_error *error)

@@ -78,7 +78,8 @@ bool vx_missed_next_update(const struct vx_metrics_sources *s, struct vx_missed 
         if (row_is_missed(s, model)) continue; /* no other version serves either */
         row_say(model, missed);
         if (vx_registry_pick(s->registry, model->name, model->version, NULL, &other)
-                .fault)
+                .fault ||
+            !vx_instance_serves(vx_registry_row(s->registry, other)))
             return true;
         snprintf(missed->why, sizeof missed->why,
                  "model '%s' version %lld serves its earlier files: those that changed "

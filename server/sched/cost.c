@@ -144,11 +144,16 @@ i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns)
 i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels)
 {
     if (!vx_cost_is_known(cost)) return 0;
-    if (vx_cost_is_far(cost, pairs)) pairs = near_pairs(cost);
     f64 line_ns = cost->fixed_ns + cost->slope_ns * pairs;
     i64 ns = cost_ns(cost_bound(cost, pairs, line_ns));
     ns += vx_cost_build_ns(cost, build_voxels, 0);
     return ns > 0 ? ns : 1;
+}
+
+i64 vx_cost_believe_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels)
+{
+    if (vx_cost_is_far(cost, pairs)) pairs = near_pairs(cost);
+    return vx_cost_predict_ns(cost, pairs, build_voxels);
 }
 
 void vx_cost_ratio_learn(struct vx_cost_ratio *ratio, i64 needed, i64 voxels)

@@ -19,9 +19,10 @@
  *
  * Voxels cost something beside their pairs, so batches of few pairs and many voxels next to
  * ones of many pairs and few voxels make a line that is flat and high.  A prediction is
- * therefore never more than a few times what batches of about its pairs took.  Nor is a line
- * through small batches drawn on to one a thousand times as large, where it may say minutes
- * for a second: everybody who waits behind that batch would be refused for their deadlines.
+ * therefore never more than a few times what batches of about its pairs took.
+ *
+ * A line through small batches may say minutes of a batch a thousand times as large that takes
+ * a second.  That does to compare workers, but nobody is refused for it: see vx_cost_believe_ns.
  *
  * Thread   any; pure.
  * Limits   predicts nothing before VX_COST_SEEN_MIN batches.
@@ -63,11 +64,13 @@ bool vx_cost_is_known(const struct vx_cost *cost);
 /* Whether enough batches were measured to avoid a device because of its cost.  With
  * fewer, a device that had a slow start would never be used again. */
 bool vx_cost_is_firm(const struct vx_cost *cost);
-/* The predicted time of one batch: at least 1; 0 when it is not known.  Of one that is far it
- * is what the largest takes that is not. */
+/* The predicted time of one batch: at least 1; 0 when it is not known. */
 i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels);
 /* Whether a batch is too much larger than all measured ones to predict its time. */
 bool vx_cost_is_far(const struct vx_cost *cost, f64 pairs);
+/* The part of the prediction for which a request may be refused: of a batch that is far, what the
+ * largest takes that is not. */
+i64 vx_cost_believe_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels);
 /* What these pairs add to a batch that runs in any case; 0 when it is not known. */
 i64 vx_cost_more_ns(const struct vx_cost *cost, f64 pairs);
 /* Time to build the geometries of that many voxels; `otherwise_ns` until one was seen. */

@@ -86,7 +86,7 @@ static f64 shared_ns(const struct sched_instance *instance, u32 workers, f64 bat
     for (; workers; workers &= workers - 1) {
         const struct vx_cost *cost = &instance->costs[__builtin_ctz(workers)];
         if (!vx_cost_is_known(cost)) continue;
-        f64 one_ns = batches > 0 ? (f64)vx_cost_predict_ns(cost, pairs / batches, 0) : 0;
+        f64 one_ns = batches > 0 ? (f64)vx_cost_believe_ns(cost, pairs / batches, 0) : 0;
         f64 alone_ns = batches * one_ns;
         if (alone_ns > 0) rate += 1 / alone_ns;
     }
@@ -192,10 +192,10 @@ static struct expected job_expect(const struct vx_sched *sched, const struct vx_
     f64 pairs = sched_job_pairs(instance, job) + joined_pairs;
     for (; workers; workers &= workers - 1) {
         i32 w = __builtin_ctz(workers);
-        i64 run_ns = vx_cost_predict_ns(&instance->costs[w], pairs,
+        i64 run_ns = vx_cost_believe_ns(&instance->costs[w], pairs,
                                         sched_holds(job, w) ? 0 : job->voxels);
         if (!run_ns) return (struct expected){0}; /* this worker may be the best of all */
-        i64 w_free_ns = vx_sched_free_ns(sched, w, now_ns);
+        i64 w_free_ns = vx_sched_free_ns(sched, w, now_ns, true);
         if (expected.run_ns && w_free_ns + run_ns >= free_ns + expected.run_ns) continue;
         expected.run_ns = run_ns;
         free_ns = w_free_ns;

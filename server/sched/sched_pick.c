@@ -118,6 +118,9 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
         .set_voxels = plan->set_voxels,
         .pairs = plan->pairs,
         .predicted_ns = plan->predicted_ns,
+        .believed_ns =
+            vx_cost_believe_ns(&sched->instances[plan->instance].costs[plan->worker],
+                               forming->pairs, forming->build_voxels),
     };
     struct vx_job **end = &batch->jobs;
     vx_sched_turn_begins(sched, plan);

@@ -16,15 +16,13 @@
  * with a shorter one the loop would do nothing but wake up. */
 #define LATE_STEP_NS (VX_NS_PER_MS / 10)
 
-/* Predicted time until the worker's batches have ended.  A batch that is late is assumed
- * to need as long again as it is late: a hung device soon looks like a bad choice. */
-i64 vx_sched_free_ns(const struct vx_sched *sched, i32 worker, i64 now_ns)
+i64 vx_sched_free_ns(const struct vx_sched *sched, i32 worker, i64 now_ns, bool believed)
 {
     const struct sched_worker *w = &sched->workers[worker];
     i64 free_ns = 0;
     for (i32 b = 0; b < w->batches_count; b++) {
         const struct sched_batch *batch = &w->batches[b];
-        i64 left_ns = batch->predicted_ns;
+        i64 left_ns = believed ? batch->believed_ns : batch->predicted_ns;
         if (b == 0 && left_ns > 0) {
             left_ns -= now_ns - batch->since_ns;
             if (left_ns < 0) left_ns = -left_ns;
@@ -40,7 +38,7 @@ void vx_sched_look_begin(const struct vx_sched *sched, i64 now_ns,
     *look = (struct sched_look){.now_ns = now_ns, .wake_ns = VX_NEVER};
     for (i32 w = 0; w < VX_WORKERS_MAX; w++)
         if (sched->workers[w].batches_count)
-            look->free_ns[w] = vx_sched_free_ns(sched, w, now_ns);
+            look->free_ns[w] = vx_sched_free_ns(sched, w, now_ns, false);
 }
 
 static void look_wake(struct sched_look *look, i64 at_ns)

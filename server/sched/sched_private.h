@@ -56,6 +56,7 @@ struct sched_batch {
     i64 voxels, build_voxels; /* of all its jobs; of those whose geometry is not held */
     i64 set_voxels, pairs;
     i64 predicted_ns;
+    i64 believed_ns; /* of it, for which a request may be refused: vx_cost_believe_ns */
 };
 struct sched_worker {
     bool up;
@@ -202,7 +203,10 @@ u32 vx_sched_solo_workers(const struct vx_sched *sched, const struct vx_job *job
  * set, reserves the worker that is predicted to be done first. */
 i32 vx_sched_place_solo(const struct vx_sched *sched, const struct vx_job *job,
                         bool drain, struct sched_look *look);
-i64 vx_sched_free_ns(const struct vx_sched *sched, i32 worker, i64 now_ns);
+/* Predicted time until the worker's batches have ended; or, of that, what may refuse a request.
+ * A batch that is late is assumed to need as long again as it is late: a hung device soon looks
+ * like a bad choice. */
+i64 vx_sched_free_ns(const struct vx_sched *sched, i32 worker, i64 now_ns, bool believed);
 
 /* ------- used by several files ------- */
 

@@ -63,11 +63,12 @@ static const char *begun_word(const char *name, const char *const *known,
 {
     const char *found = NULL;
     if (strlen(name) < BEGUN_LETTERS) return NULL;
-    for (size_t i = 0; i < known_count; i++) {
-        if (!known[i] || !begins(known[i], name)) continue;
-        if (found && !begins(known[i], found) && !begins(found, known[i])) return NULL;
-        if (!found || begins(found, known[i])) found = known[i];
-    }
+    for (size_t i = 0; i < known_count; i++)
+        if (known[i] && begins(known[i], name) &&
+            (!found || strlen(known[i]) < strlen(found)))
+            found = known[i];
+    for (size_t i = 0; i < known_count; i++)
+        if (known[i] && begins(known[i], name) && !begins(known[i], found)) return NULL;
     return found;
 }
 

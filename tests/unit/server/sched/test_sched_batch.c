@@ -425,6 +425,26 @@ START_TEST(an_expected_wait_knows_what_runs)
 }
 END_TEST
 
+/* One batch runs and one waits that are a thousand times as large as any that was measured.  By the
+ * line they take minutes; a request behind them is not refused for that. */
+START_TEST(a_guess_refuses_nobody)
+{
+    const struct vx_batching batching = {.voxels_max = 1000000000, .requests_max = 1};
+    struct vx_sched *sched = rig_open(&batching, 1);
+    rig_teach(sched, &batching, 1,
+              &(struct rig_device){.fixed_ns = 200 * US, .pair_ns = 10 * US});
+    struct vx_job large[2] = {rig_job(50000000), rig_job(50000000)}, small = rig_job(100);
+    struct vx_batch_plan plan;
+    rig_submit(sched, &large[0], 0);
+    rig_pick(sched, 0, &plan);
+    ck_assert_int_gt(plan.predicted_ns, 400000 * MS);
+    rig_submit(sched, &large[1], 0);
+    small.deadline_ns = 60000 * MS;
+    rig_submit(sched, &small, MS);
+    rig_close(&sched);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sched_batch");
@@ -443,6 +463,7 @@ int main(void)
     tcase_add_test(table, an_idle_device_tries_a_size_that_it_has_not_seen_for_a_second);
     tcase_add_test(table, an_expected_wait_knows_batches_levels_and_workers);
     tcase_add_test(table, an_expected_wait_knows_what_runs);
+    tcase_add_test(table, a_guess_refuses_nobody);
     suite_add_tcase(suite, table);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
