@@ -205,7 +205,8 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         .type = want->type,
         .streams = vx_conv_streams(want->type, want->pick->caps),
         .voxels_max = want->voxels_max,
-        .beside_rows = (i64)want->pick->caps->processors * BESIDE_PROCESSOR_ROWS};
+        .beside_rows = (i64)want->pick->caps->processors * BESIDE_PROCESSOR_ROWS,
+        .beside_rows_most = want->plan->levels ? INT64_MAX : 0};
     i64 most = 0;
     vx_gpu_rows_max(want->plan, want->voxels_max, made->rows_max);
     for (i32 i = 0; i < want->plan->sets_count; i++) {

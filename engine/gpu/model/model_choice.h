@@ -61,9 +61,9 @@ struct vx_gpu_choices {
     i32 streams; /* blocks of convolutions that do; 0: none may (conv.h) */
     bool neighbours[VX_LAYERS_MAX]; /* by map: its orders have neighbours (order.h) */
     i64 voxels_max;
-    /* From so many rows of set 0 on, maps are made beside what needs none (vx_gpu_places.beside);
-     * with fewer, scratch memory and tensors are the same memory. */
-    i64 beside_rows;
+    /* From so many rows of set 0 on, and to so many, maps are made beside what needs none
+     * (vx_gpu_places.beside); with fewer or more, scratch memory and tensors are the same memory. */
+    i64 beside_rows, beside_rows_most;
     i64 rows_max[VX_SETS_MAX]; /* the most rows of each set in a round */
     struct vx_set_key keys[VX_SETS_MAX];
     i32 stages[VX_SETS_MAX];               /* of each set (network/sets.h) */
@@ -158,6 +158,10 @@ const struct vx_conv_choice *vx_gpu_choice_of(const struct vx_gpu_choices *choic
  * own. */
 void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
                        const struct vx_conv_choice *choice);
+/* With one set: sets beside_rows_most to the most rows, of n at most, whose round needs no more than
+ * so many bytes.  A round that takes more has better uses for them.  Overwrites `places`. */
+void vx_gpu_choices_beside(struct vx_gpu_choices *choices, i64 n, size_t bytes,
+                           struct vx_gpu_places *places);
 /* Lays out a round; all sizes together are 1 .. voxels_max voxels on set 0. */
 void vx_gpu_places_make(const struct vx_gpu_choices *choices,
                         const struct vx_gpu_sizes *sizes, struct vx_gpu_places *places);

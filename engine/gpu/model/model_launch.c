@@ -59,57 +59,89 @@ static bool rows_direct(const struct vx_gpu_forward *forward, u32 part, const vo
                          (size_t)args->n * row);
 }
 
-/* Stages a run where it would begin if all features had the widest type, so that runs do
- * not overlap.  Row numbers count from the first row of the round, so args.in is moved to
- * where that row would be. */
-static vx_status feats_run(const struct vx_gpu_forward *forward, const struct run *run,
-                           struct vx_why *why)
+/* Where a run is staged: where it would begin if all features had the widest type, so that runs do
+ * not overlap. */
+static u8 *run_staged(const struct vx_gpu_forward *forward, const struct run *run)
 {
-    const struct vx_plan *plan = forward->choices->plan;
-    i32 c = vx_gpu_channels(forward, 0), cp = vx_gpu_padded(forward, 0);
-    size_t row_bytes = (size_t)c * vx_dtype_bytes(run->dtype), first = (size_t)run->row;
-    size_t tensor_row = (size_t)cp * (size_t)plan->options.element_bytes;
-    u8 *staged = vx_gpu_tensor(forward, plan->staged_feats),
-       *tensor = vx_gpu_tensor(forward, 0);
-    staged += first * (size_t)c * sizeof(f32);
+    u8 *staged = vx_gpu_tensor(forward, forward->choices->plan->staged_feats);
+    return staged + (size_t)run->row * (size_t)vx_gpu_channels(forward, 0) * sizeof(f32);
+}
+
+/* What becomes rows of the input.  Row numbers count from the first row of the round, so staged rows
+ * are read from where that row would be.  *sent: they must be staged; else they are read where they
+ * lie. */
+static struct vx_rows_args run_args(const struct vx_gpu_forward *forward,
+                                    const struct run *run, bool *sent)
+{
+    const i32 c = vx_gpu_channels(forward, 0), cp = vx_gpu_padded(forward, 0);
+    const size_t first = (size_t)run->row;
+    const size_t row_bytes = (size_t)c * vx_dtype_bytes(run->dtype);
+    const size_t tensor_row =
+        (size_t)cp * (size_t)forward->choices->plan->options.element_bytes;
+    const void *lies = forward->items[run->first]->feats;
+    u8 *tensor = vx_gpu_tensor(forward, 0);
     struct vx_rows_args args = {
         .n = run->n,
         .c = c,
         .cp = cp,
         .number = vx_gpu_number_of(run->dtype),
         .rows = forward->rows + run->row,
-        .in = staged - first * row_bytes,
+        .in = lies,
         .out = tensor + first * tensor_row,
     };
-    const void *lies = forward->items[run->first]->feats;
-    if (rows_direct(forward, VX_ITEM_FEATS, lies, &args)) {
-        args.in = lies;
-        return vx_gpu_pass_launch(forward, VX_GPU_ROWS_IN, &args, why);
-    }
-    for (i32 i = run->first; i < run->first + run->count; i++) {
+    *sent = !rows_direct(forward, VX_ITEM_FEATS, lies, &args);
+    if (*sent) args.in = run_staged(forward, run) - first * row_bytes;
+    return args;
+}
+
+static vx_status run_send(const struct vx_gpu_forward *forward, const struct run *run,
+                          const struct vx_gpu_queue *queue, struct vx_why *why)
+{
+    const size_t row_bytes =
+        (size_t)vx_gpu_channels(forward, 0) * vx_dtype_bytes(run->dtype);
+    u8 *staged = run_staged(forward, run);
+    bool sent;
+    (void)run_args(forward, run, &sent);
+    for (i32 i = run->first; sent && i < run->first + run->count; i++) {
         const struct vx_item *item = forward->items[i];
-        size_t bytes = (size_t)item->voxels * row_bytes;
-        VX_TRY(vx_gpu_item_in(&forward->queue, item->on_device & VX_ITEM_FEATS,
+        const size_t bytes = (size_t)item->voxels * row_bytes;
+        VX_TRY(vx_gpu_item_in(queue, item->on_device & VX_ITEM_FEATS,
                               &(struct vx_gpu_copy){staged, item->feats, bytes}, why));
         staged += bytes;
     }
-    return vx_gpu_pass_launch(forward, VX_GPU_ROWS_IN, &args, why);
+    return VX_OK;
+}
+
+vx_status vx_gpu_forward_send(const struct vx_gpu_forward *forward,
+                              const struct vx_gpu_queue *queue, struct vx_why *why)
+{
+    struct run run = {0};
+    if (!forward->items[0]->feats) return VX_OK;
+    while (run_next(forward, &run)) VX_TRY(run_send(forward, &run, queue, why));
+    return VX_OK;
+}
+
+static vx_status feats_zero(const struct vx_gpu_forward *forward, struct vx_why *why)
+{
+    const size_t row_bytes = (size_t)vx_gpu_padded(forward, 0) *
+                             (size_t)forward->choices->plan->options.element_bytes;
+    VX_ASSERT(forward->items_count == 1);
+    return vx_gpu_fill(
+        forward->gpu, forward->queue.stream,
+        &(struct vx_gpu_words){vx_gpu_tensor(forward, 0), 0,
+                               (size_t)forward->places->rows[0] * row_bytes},
+        why);
 }
 
 vx_status vx_gpu_forward_feats(const struct vx_gpu_forward *forward, struct vx_why *why)
 {
     struct run run = {0};
-    if (!forward->items[0]->feats) {
-        VX_ASSERT(forward->items_count == 1);
-        size_t row_bytes = (size_t)vx_gpu_padded(forward, 0) *
-                           (size_t)forward->choices->plan->options.element_bytes;
-        return vx_gpu_fill(
-            forward->gpu, forward->queue.stream,
-            &(struct vx_gpu_words){vx_gpu_tensor(forward, 0), 0,
-                                   (size_t)forward->places->rows[0] * row_bytes},
-            why);
+    if (!forward->items[0]->feats) return feats_zero(forward, why);
+    while (run_next(forward, &run)) {
+        bool sent;
+        const struct vx_rows_args args = run_args(forward, &run, &sent);
+        VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ROWS_IN, &args, why));
     }
-    while (run_next(forward, &run)) VX_TRY(feats_run(forward, &run, why));
     return VX_OK;
 }
 

@@ -6,6 +6,7 @@
  *
  *   struct vx_gpu_forward request = {.gpu = gpu, .queue = {set, stream, NULL}, ...};
  *   (geometry: round_making.h)
+ *   VX_TRY(vx_gpu_forward_send(&request, &request.queue, &why));
  *   VX_TRY(vx_gpu_forward_feats(&request, &why));
  *   VX_TRY(vx_gpu_forward_layers(&request, 0, &why));
  *   VX_TRY(vx_gpu_forward_outputs(&request, &why));
@@ -75,7 +76,13 @@ static inline bool vx_gpu_direct(const struct vx_gpu_reach *host, bool on_device
 {
     return !on_device && bytes <= VX_GPU_DIRECT_BYTES && vx_gpu_reaches(host, at, bytes);
 }
-/* If the round has one item, its feats may be NULL: then they are zeros. */
+/* Copies features that are not read where they lie, on any queue: before the geometry is there, if
+ * tensors do not share its memory (vx_gpu_places.beside). */
+VX_MUST_USE vx_status vx_gpu_forward_send(const struct vx_gpu_forward *forward,
+                                          const struct vx_gpu_queue *queue,
+                                          struct vx_why *why);
+/* Makes the first layers' rows of them, behind the copy.  If the round has one item, its feats may
+ * be NULL: then they are zeros. */
 VX_MUST_USE vx_status vx_gpu_forward_feats(const struct vx_gpu_forward *forward,
                                            struct vx_why *why);
 /* The layers of a stage (plan.h), of which a static network has one. */

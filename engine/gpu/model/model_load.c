@@ -132,6 +132,9 @@ static vx_status load_parts(const struct vx_gpu_load *load, struct vx_model *mod
                                        .bound = VX_BOUND_DEVICE_BYTES,
                                        .what = "activations, neighbour maps, workspaces"};
     VX_TRY(vx_model_fit(model, &room, why));
+    /* So that there is room for a round of each lane. */
+    vx_gpu_choices_beside(gpu->choices, model->signature.voxels_max, load->bytes / 2,
+                          &gpu->places);
     VX_TRY(vx_gpu_wanted_model(wanted, gpu->choices, model->signature.voxels_max, why));
 
     i64 nodes = model->graph->nodes_count;

@@ -294,8 +294,8 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
         if (wanted > workspace) workspace = wanted;
     }
     memcpy(places->laid, places->rows, sizeof places->laid);
-    places->beside =
-        plan->levels && !is_staged(plan) && places->rows[0] >= choices->beside_rows;
+    places->beside = !is_staged(plan) && places->rows[0] >= choices->beside_rows &&
+                     places->rows[0] <= choices->beside_rows_most;
     places->shared = places_perms(plan, sizes, places);
     size_t at = vx_add_line(places_tensors(choices, sizes, places), 0);
     at = places_pieces(plan, sizes, at, places);
@@ -311,6 +311,23 @@ void vx_gpu_places_make(const struct vx_gpu_choices *choices,
     places->ranks = at = places_samples(plan, at, places);
     places->workspace = places->beside ? vx_add_line(at, ranks) : at;
     places->bytes = vx_add_line(places->workspace, workspace);
+}
+
+void vx_gpu_choices_beside(struct vx_gpu_choices *choices, i64 n, size_t bytes,
+                           struct vx_gpu_places *places)
+{
+    if (choices->plan->levels) return;
+    i64 fit = 0, end = n + 1; /* the answer is in [fit, end) */
+    while (end - fit > 1) {
+        const i64 rows = fit + (end - fit) / 2;
+        choices->beside_rows_most = rows;
+        vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&rows, 1, true, NULL}, places);
+        if (places->bytes <= bytes)
+            fit = rows;
+        else
+            end = rows;
+    }
+    choices->beside_rows_most = fit;
 }
 
 void vx_gpu_places_stage(const struct vx_gpu_choices *choices,

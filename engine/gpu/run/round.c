@@ -65,11 +65,10 @@ static void rows_fill(const struct vx_gpu_round *round, i32 index)
 
 void vx_gpu_round_ask(struct vx_gpu_round *round, struct vx_batch *batch)
 {
-    const bool asked = vx_gpu_round_asks(round);
     for (i32 i = 0; i < round->members_count; i++) {
         const struct vx_gpu_member *member = &round->members[i];
         if (!member->item->asks || member->item->status.fault) continue;
-        if (asked && member->compared && round->lane->answers[i].differs) continue;
+        if (member->compared && round->lane->answers[i].differs) continue;
         member->item->status = vx_gpu_round_dense_read(round, i);
         if (member->item->status.fault) continue;
         rows_fill(round, i);
@@ -136,17 +135,17 @@ static void member_cost(const struct vx_gpu_round *round, i32 index,
         result ? (i64)result->pairs + vx_plan_one_pairs(plan, rows) : member->kept->pairs;
 }
 
-/* Answers a member of a round that has succeeded; asked: the lane has answers for it. */
-static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
+/* Answers a member of a round that has succeeded; counted: the lane has its faults and pairs. */
+static void member_answer(struct vx_gpu_round *round, i32 index, bool counted)
 {
     static const struct vx_gpu_piece_result nothing_wrong;
     struct vx_gpu_member *member = &round->members[index];
     struct vx_gpu_geometry *kept = member->kept;
     struct vx_item *item = member->item;
     struct vx_gpu_piece_result result =
-        asked ? round->lane->answers[index] : nothing_wrong;
+        counted ? round->lane->answers[index] : nothing_wrong;
     if (item->status.fault) return; /* in a stage of the round, or of its dense outputs */
-    if (member->compared && result.differs) {
+    if (member->compared && round->lane->answers[index].differs) {
         member->again = true;
         return;
     }
@@ -155,7 +154,7 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool asked)
         item->status = vx_gpu_bad_coords(round, &result, item);
         return;
     }
-    member_cost(round, index, asked ? &result : NULL);
+    member_cost(round, index, counted ? &result : NULL);
     item->geometry_hit = !member->built || member->known;
     if (!kept) return;
     kept->settled = true;
@@ -188,7 +187,7 @@ static void member_count(const struct vx_gpu_round *round,
 void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
                          const struct vx_why *why)
 {
-    bool asked = vx_gpu_round_asks(round);
+    bool counted = vx_gpu_round_counts(round);
     struct vx_why said = {{0}};
     if (status.fault)
         said = *why;
@@ -199,11 +198,11 @@ void vx_gpu_round_finish(struct vx_gpu_round *round, vx_status status,
             member_fail(round, i, status, &said);
             continue;
         }
-        member_answer(round, i, asked);
+        member_answer(round, i, counted);
         if (!round->members[i].item->status.fault)
             times_write(round->times, round->members[i].item);
     }
-    if (!status.fault) vx_gpu_round_fills(round, asked);
+    if (!status.fault) vx_gpu_round_fills(round, counted);
     for (i32 i = 0; i < round->members_count; i++) {
         struct vx_gpu_member *member = &round->members[i];
         member_count(round, member);

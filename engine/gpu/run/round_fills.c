@@ -60,10 +60,11 @@ static f64 pairs_of(const struct vx_gpu_round *round, i32 member, i32 followed,
     return kept ? (f64)kept->fills[followed] * places_of(round, member, followed) : 0;
 }
 
-void vx_gpu_round_fills(struct vx_gpu_round *round, bool asked)
+void vx_gpu_round_fills(struct vx_gpu_round *round, bool counted)
 {
     struct vx_gpu_model *gpu = round->model->gpu;
-    const u64 *counted = asked ? vx_gpu_round_pairs(round, round->lane->answers) : NULL;
+    const u64 *pairs_there =
+        counted ? vx_gpu_round_pairs(round, round->lane->answers) : NULL;
     if (!gpu->choices->by_density) return;
     for (i32 f = 0; f < gpu->choices->followed_count; f++) {
         f64 pairs = 0, places = 0;
@@ -71,7 +72,7 @@ void vx_gpu_round_fills(struct vx_gpu_round *round, bool asked)
             const struct vx_gpu_member *member = &round->members[i];
             struct vx_gpu_geometry *kept = kept_of(round, i);
             if (member->again || member->item->status.fault) continue;
-            const f64 mine = pairs_of(round, i, f, counted);
+            const f64 mine = pairs_of(round, i, f, pairs_there);
             const f64 most = places_of(round, i, f);
             if (!(mine > 0)) continue;
             if (kept) kept->fills[f] = (f32)(mine / most);

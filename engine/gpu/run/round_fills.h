@@ -12,7 +12,7 @@
  *
  *   vx_gpu_round_densities(&round);          (before its layers are laid out)
  *   (its results are on the host)
- *   vx_gpu_round_fills(&round, asked);
+ *   vx_gpu_round_fills(&round, counted);
  *
  * Owner    the round, and its model's `fills`.
  * Thread   device.
@@ -32,7 +32,7 @@ void vx_gpu_round_densities(struct vx_gpu_round *round);
  * device or on the host; NULL: no choice depends on them. */
 u64 *vx_gpu_round_pairs(const struct vx_gpu_round *round,
                         struct vx_gpu_piece_result *results);
-/* Keeps the fills of the members that were answered; asked: the lane has their pairs. */
-void vx_gpu_round_fills(struct vx_gpu_round *round, bool asked);
+/* Keeps the fills of the members that were answered; counted: the lane has their pairs. */
+void vx_gpu_round_fills(struct vx_gpu_round *round, bool counted);
 
 #endif

@@ -107,19 +107,37 @@ vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round, i32 index, 
                           &(struct vx_gpu_copy){to, item->coords, bytes}, why);
 }
 
-static vx_status build(struct vx_gpu_making *making)
+/* Where the coordinates of a member lie that is built. */
+static void *coords_of(const struct vx_gpu_making *making, i32 index)
+{
+    struct vx_gpu_geometry *kept = making->round->members[index].kept;
+    if (kept) return vx_gpu_kept_coords(kept);
+    return making->round->block + making->places->coords[index];
+}
+
+static vx_status coords_copy(const struct vx_gpu_making *making)
+{
+    for (i32 i = 0; i < making->round->members_count; i++)
+        if (making->round->members[i].built)
+            VX_TRY(vx_gpu_round_copy_coords(making->round, i, coords_of(making, i),
+                                            &making->queue, making->why));
+    return VX_OK;
+}
+
+bool vx_gpu_making_builds(const struct vx_gpu_making *making)
+{
+    for (i32 i = 0; i < making->round->members_count; i++)
+        if (making->round->members[i].built) return true;
+    return false;
+}
+
+vx_status vx_gpu_making_pieces(const struct vx_gpu_making *making)
 {
     const struct vx_gpu_round *round = making->round;
     struct vx_gpu_piece pieces[VX_BATCH_ITEMS_MAX];
     i32 count = 0;
-    for (i32 i = 0; i < round->members_count; i++) {
-        const struct vx_gpu_member *member = &round->members[i];
-        if (!member->built) continue;
-        pieces[count++] = making->pieces[i];
-        void *to = member->kept ? vx_gpu_kept_coords(member->kept)
-                                : (void *)(round->block + making->places->coords[i]);
-        VX_TRY(vx_gpu_round_copy_coords(round, i, to, &making->queue, making->why));
-    }
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].built) pieces[count++] = making->pieces[i];
     if (!count) return VX_OK;
     const struct vx_gpu_build build = {
         .pieces = pieces,
@@ -149,6 +167,15 @@ static vx_status coords_sent(const struct vx_gpu_making *making, i32 index,
     return vx_gpu_round_copy_coords(round, index, copy, &making->queue, making->why);
 }
 
+/* Where it is written that a member's coordinates differ: where the host reads it, unless more is
+ * gathered for the host behind the comparison. */
+static u32 *differs_of(const struct vx_gpu_round *round, i32 index)
+{
+    struct vx_gpu_lane *lane = round->lane;
+    return vx_gpu_round_counts(round) ? &lane->differs[index]
+                                      : &lane->results[index].differs;
+}
+
 static vx_status compare(const struct vx_gpu_making *making)
 {
     const struct vx_gpu_round *round = making->round;
@@ -163,7 +190,7 @@ static vx_status compare(const struct vx_gpu_making *making)
             .a = sent,
             .b = vx_gpu_kept_coords(member->kept),
             .count = member->item->voxels * member->item->coords_columns,
-            .differs = &round->lane->differs[i],
+            .differs = differs_of(round, i),
         };
     }
     if (!count) return VX_OK;
@@ -248,23 +275,28 @@ static void place_sorted(struct vx_gpu_making *making)
     }
 }
 
-bool vx_gpu_round_asks(const struct vx_gpu_round *round)
+bool vx_gpu_round_counts(const struct vx_gpu_round *round)
 {
-    for (i32 i = 0; i < round->members_count; i++) {
-        const struct vx_gpu_member *member = &round->members[i];
-        if (member->built || member->compared || !member->kept->settled) return true;
-    }
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].built || !round->members[i].kept->settled) return true;
     return false;
 }
 
-static vx_status results(const struct vx_gpu_making *making)
+bool vx_gpu_round_asks(const struct vx_gpu_round *round)
+{
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].compared) return true;
+    return vx_gpu_round_counts(round);
+}
+
+/* Gathers what the host reads of all members; returns its bytes. */
+static vx_status gather(const struct vx_gpu_making *making, size_t *bytes)
 {
     const struct vx_gpu_round *round = making->round;
     struct vx_gpu_lane *lane = round->lane;
     u32 *differs[VX_BATCH_ITEMS_MAX];
-    if (!vx_gpu_round_asks(round)) return VX_OK;
     for (i32 i = 0; i < round->members_count; i++)
-        differs[i] = round->members[i].compared ? &lane->differs[i] : NULL;
+        differs[i] = round->members[i].compared ? differs_of(round, i) : NULL;
     const struct vx_gpu_results results = {.pieces = making->pieces,
                                            .pieces_count = round->members_count,
                                            .maps_count = making->plan->maps_count,
@@ -272,10 +304,18 @@ static vx_status results(const struct vx_gpu_making *making)
                                            .results = lane->results,
                                            .each =
                                                vx_gpu_round_pairs(round, lane->results)};
-    VX_TRY(vx_gpu_pieces_results(&making->queue, &lane->upload, &results, making->why));
-    size_t bytes = (size_t)round->members_count * sizeof *lane->results;
     if (results.each)
-        bytes += (size_t)round->members_count * (size_t)results.maps_count * sizeof(u64);
+        *bytes += (size_t)round->members_count * (size_t)results.maps_count * sizeof(u64);
+    return vx_gpu_pieces_results(&making->queue, &lane->upload, &results, making->why);
+}
+
+static vx_status results(const struct vx_gpu_making *making)
+{
+    const struct vx_gpu_round *round = making->round;
+    struct vx_gpu_lane *lane = round->lane;
+    size_t bytes = (size_t)round->members_count * sizeof *lane->results;
+    if (!vx_gpu_round_asks(round)) return VX_OK;
+    if (vx_gpu_round_counts(round)) VX_TRY(gather(making, &bytes));
     return vx_gpu_lane_answer(lane, making->queue.stream, bytes, making->why);
 }
 
@@ -306,7 +346,8 @@ vx_status vx_gpu_making_begin(struct vx_gpu_making *making, struct vx_gpu_round 
     making->why = why;
     VX_ASSERT(making->places->pieces_count == round->members_count);
     VX_ASSERT(making->places->bytes <= round->bytes);
-    making->ordered_late = making->places->beside && !layers_read_ordered(making->plan);
+    making->ordered_late = making->places->beside && making->plan->ordered_count &&
+                           !layers_read_ordered(making->plan);
     round->lane->upload.used = 0;
     place_pieces(making);
     if (making->plan->levels) {
@@ -316,14 +357,14 @@ vx_status vx_gpu_making_begin(struct vx_gpu_making *making, struct vx_gpu_round 
     place_joined(making);
     place_sorted(making);
     VX_TRY(await_others(making));
-    return making->plan->levels ? VX_OK : build(making);
+    return making->plan->levels ? VX_OK : coords_copy(making);
 }
 
 bool vx_gpu_making_ends(const struct vx_gpu_making *making)
 {
     const struct vx_gpu_round *round = making->round;
     return vx_gpu_round_asks(round) || vx_gpu_round_wants_places(round) ||
-           (making->ordered_late && making->plan->ordered_count && making->makes);
+           (making->ordered_late && making->makes);
 }
 
 vx_status vx_gpu_making_end(struct vx_gpu_making *making)

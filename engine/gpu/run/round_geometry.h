@@ -53,8 +53,11 @@ void vx_gpu_round_let_go(struct vx_gpu_round *round);
 /* Answers a member whose coords_ref names a geometry that is not there. */
 VX_MUST_USE vx_status vx_gpu_not_there(struct vx_item *item);
 
-/* True if the host must read the lane's answers of this round: a geometry was built or
- * compared, or is not yet known to be valid. */
+/* True if faults and pairs of this round's geometries must be read: one was built, or is not yet
+ * known to be valid. */
+bool vx_gpu_round_counts(const struct vx_gpu_round *round);
+/* True if the host must read the lane's answers of this round: it counts, or coordinates were
+ * compared, of which the answers then say nothing but whether they differ. */
 bool vx_gpu_round_asks(const struct vx_gpu_round *round);
 
 #endif

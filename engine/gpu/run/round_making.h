@@ -35,10 +35,11 @@ struct vx_gpu_making {
     struct vx_why *why;
 };
 
-/* Places everything, copies coordinates and builds what all maps need. */
+/* Places everything, and copies coordinates.  (With several sets these and what all maps need are
+ * there: round_sizes.c.) */
 VX_MUST_USE vx_status vx_gpu_making_begin(struct vx_gpu_making *making,
                                           struct vx_gpu_round *round, struct vx_why *why);
-/* The maps of each member. */
+/* The maps of each member; without levels on making.queue, and its rows, too. */
 VX_MUST_USE vx_status vx_gpu_making_maps(struct vx_gpu_making *making);
 /* The rest of what layers read: joined maps, if there are several members, and row orders. */
 VX_MUST_USE vx_status vx_gpu_making_orders(struct vx_gpu_making *making);
@@ -47,6 +48,8 @@ VX_MUST_USE vx_status vx_gpu_making_orders(struct vx_gpu_making *making);
 VX_MUST_USE vx_status vx_gpu_making_end(struct vx_gpu_making *making);
 /* Joins the rows of several members, which features need. */
 VX_MUST_USE vx_status vx_gpu_making_rows(struct vx_gpu_making *making);
+/* True if a member's geometry is built here. */
+bool vx_gpu_making_builds(const struct vx_gpu_making *making);
 /* True if vx_gpu_making_end launches anything. */
 bool vx_gpu_making_ends(const struct vx_gpu_making *making);
 
@@ -65,6 +68,8 @@ vx_gpu_making_ordered_of(const struct vx_gpu_making *making, i32 index)
 {
     return making->round->model->gpu->ordered + (i64)index * making->plan->ordered_count;
 }
+/* Without levels: builds the pieces that are new, rows and maps. */
+VX_MUST_USE vx_status vx_gpu_making_pieces(const struct vx_gpu_making *making);
 /* Makes what is ordered, and joins it. */
 VX_MUST_USE vx_status vx_gpu_making_ordered(struct vx_gpu_making *making);
 

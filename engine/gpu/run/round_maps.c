@@ -64,7 +64,7 @@ static vx_status build_maps(const struct vx_gpu_making *making)
 vx_status vx_gpu_making_maps(struct vx_gpu_making *making)
 {
     struct vx_gpu_upload *upload = &making->round->lane->upload;
-    if (!making->plan->levels) return VX_OK;
+    if (!making->plan->levels) return vx_gpu_making_pieces(making);
     upload->bytes -= VX_GPU_JOIN_UPLOAD;
     vx_status status = build_maps(making);
     upload->bytes += VX_GPU_JOIN_UPLOAD;

@@ -12,11 +12,17 @@ struct work {
     struct vx_why *why;
 };
 
-/* Features, and the end of what comes with them. */
-static vx_status feats_copy(const struct work *work)
+/* Rows of the features that are there, and the end of what comes with them. */
+static vx_status feats_take(const struct work *work)
 {
     VX_TRY(vx_gpu_forward_feats(&work->round->forward, work->why));
     return vx_gpu_lane_mark(work->lane, VX_GPU_MARK_FEATS, work->why);
+}
+
+static vx_status feats_copy(const struct work *work)
+{
+    VX_TRY(vx_gpu_forward_send(&work->round->forward, &work->lane->queue, work->why));
+    return feats_take(work);
 }
 
 /* --- all on the main stream --- */
@@ -85,6 +91,35 @@ static vx_status run_beside(struct work *work)
     return vx_gpu_lane_mark(lane, VX_GPU_MARK_MAPS, work->why);
 }
 
+/* --- features ahead of the geometry --- */
+
+/* Behind the coordinates, which were sent before. */
+static vx_status feats_send(const struct work *work)
+{
+    const struct vx_gpu_lane *lane = work->lane;
+    const struct vx_gpu_queue ahead = {.set = lane->queue.set, .stream = lane->beside[0]};
+    VX_TRY(vx_gpu_forward_send(&work->round->forward, &ahead, work->why));
+    return vx_gpu_event_record(lane->gpu, lane->come[0], ahead.stream, work->why);
+}
+
+/* Of one set.  If all geometries are known there is nothing to send features ahead of, and no reason
+ * to wait for another stream. */
+static vx_status run_ahead(struct work *work)
+{
+    struct vx_gpu_lane *lane = work->lane;
+    const bool ahead = vx_gpu_making_builds(&work->making);
+    if (ahead) VX_TRY(feats_send(work));
+    VX_TRY(vx_gpu_making_maps(&work->making));
+    VX_TRY(vx_gpu_making_orders(&work->making));
+    VX_TRY(vx_gpu_lane_mark(lane, VX_GPU_MARK_GEOMETRY, work->why));
+    VX_TRY(beside_begin(work));
+    if (ahead)
+        VX_TRY(
+            vx_gpu_stream_after(lane->gpu, lane->queue.stream, lane->come[0], work->why));
+    VX_TRY(ahead ? feats_take(work) : feats_copy(work));
+    return vx_gpu_lane_mark(lane, VX_GPU_MARK_MAPS, work->why);
+}
+
 /* What no layer has waited for.  The outputs wait for it where they need it and the host has
  * not: waiting costs a stream 15 to 20 us, even for what has happened long ago. */
 static vx_status end_beside(struct work *work)
@@ -107,7 +142,10 @@ vx_status vx_gpu_round_work(struct vx_gpu_round *round, struct vx_why *why)
 {
     struct work work = {.round = round, .lane = round->lane, .why = why};
     VX_TRY(vx_gpu_making_begin(&work.making, round, why));
-    VX_TRY(work.making.places->beside ? run_beside(&work) : run_in_line(&work));
+    if (!work.making.places->beside)
+        VX_TRY(run_in_line(&work));
+    else
+        VX_TRY(work.making.plan->levels ? run_beside(&work) : run_ahead(&work));
     VX_TRY(vx_gpu_forward_layers(&round->forward, work.making.stage, why));
     return end_beside(&work);
 }

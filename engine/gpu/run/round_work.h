@@ -8,6 +8,11 @@
  *   beside 0        | maps of one set   | comparisons, results      |
  *   beside 1        | maps between sets |
  *
+ * and of a network with one set:
+ *
+ *   main       coordinates | map, orders | rows of features, layers | outputs
+ *   beside 0               | features    | comparisons, results     |
+ *
  * Maps are not made beside layers: large layers leave no room on a device, and short launches
  * that wait for them one after the other end later than all of them before the layers.
  * Answers do not depend on any of this.

@@ -1,5 +1,6 @@
 /* Large rounds, whose maps are made while features are copied and whose coordinates are compared
- * while layers run: the same bits as in line, whatever the order in which streams go on.
+ * while layers run: the same bits as in line, whatever the order in which streams go on.  Of a
+ * network with several sets, and of one with a single set, whose features are sent ahead.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -55,18 +56,16 @@ static void check_bits(i32 cloud, const struct vx_item *item)
     memset(clouds[cloud]->outputs[0], 0, sizeof clouds[cloud]->outputs[0]);
 }
 
-static void set_up(void)
+#define CONV(name_, input_, channels_)                                                   \
+    VX_RIG_CONV(name_, input_, channels_, ",\"kernel\":3,\"layout\":\"vio\"")
+
+static const char one_set[] = VX_RIG_HEAD CONV("a", "feats", "16") CONV(
+    "b", "a", "24") "{\"name\":\"y\",\"op\":\"linear\",\"input\":\"b\",\"channels\":5}],"
+                    "\"outputs\":[{\"layer\":\"y\"}]}";
+
+static void set_up(const char *text)
 {
-    static char text[VX_UNET_BYTES];
-    const struct vx_unet unet = {.feats = 3,
-                                 .stem = 16,
-                                 .classes = CLASSES,
-                                 .levels = 2,
-                                 .blocks = 1,
-                                 .down = {24, 32},
-                                 .up = {24, 16}};
     vx_gpu_rig_set_up();
-    vx_unet_write(&unet, text);
     vx_gpu_rig_write("fp16", text, 11);
     load(1000, 0);
     for (i32 i = 0; i < CLOUDS; i++) {
@@ -79,6 +78,25 @@ static void set_up(void)
         memcpy(expected[i], clouds[i]->outputs[0],
                (size_t)sizes[i] * CLASSES * sizeof(f32));
     }
+}
+
+static void set_up_levels(void)
+{
+    static char text[VX_UNET_BYTES];
+    const struct vx_unet unet = {.feats = 3,
+                                 .stem = 16,
+                                 .classes = CLASSES,
+                                 .levels = 2,
+                                 .blocks = 1,
+                                 .down = {24, 32},
+                                 .up = {24, 16}};
+    vx_unet_write(&unet, text);
+    set_up(text);
+}
+
+static void set_up_one_set(void)
+{
+    set_up(one_set);
 }
 
 static void tear_down(void)
@@ -122,6 +140,7 @@ START_TEST(kept)
     item = clouds[2]->item;
     item.coords_ref = name;
     run(&item, 1);
+    ck_assert(!item.geometry_hit);
     check_bits(2, &item);
 }
 END_TEST
@@ -163,18 +182,52 @@ START_TEST(two_lanes_share_a_geometry)
 }
 END_TEST
 
-int main(void)
+/* Rounds that would take more than half of the memory are laid out in line, so as many voxels fit as
+ * ever. */
+START_TEST(what_would_take_most_of_the_memory)
 {
-    Suite *suite = suite_create("gpu_beside");
-    TCase *tests = tcase_create("gpu_beside");
+    struct vx_gpu_places places;
+    load(0, 0);
+    struct vx_gpu_choices *choices = model->gpu->choices;
+    vx_gpu_choices_beside(choices, 400, SIZE_MAX, &places);
+    ck_assert_int_eq(choices->beside_rows_most, 400);
+    const i64 rows = 400;
+    vx_gpu_places_make(choices, &(struct vx_gpu_sizes){&rows, 1, true, NULL}, &places);
+    ck_assert(places.beside);
+    const size_t bytes = places.bytes;
+    for (i32 less = 0; less < 2; less++) {
+        struct vx_item item = clouds[2]->item;
+        vx_gpu_choices_beside(choices, 1000, bytes - (size_t)less, &places);
+        ck_assert_int_ge(choices->beside_rows_most, less ? LARGE : 400);
+        ck_assert_int_lt(choices->beside_rows_most, less ? 400 : 500);
+        run(&item, 1);
+        ck_assert(was_beside() == !less);
+        ck_assert(model->gpu->places.bytes < bytes || !less);
+        check_bits(2, &item);
+    }
+}
+END_TEST
+
+static TCase *tests_of(const char *name, void (*fixture)(void))
+{
+    TCase *tests = tcase_create(name);
     tcase_set_timeout(tests, 0);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_checked_fixture(tests, fixture, tear_down);
     /* How often an event must be asked for until it has happened: 0 runs all at once. */
     tcase_add_loop_test(tests, alone, 0, 4);
     tcase_add_loop_test(tests, kept, 0, 4);
     tcase_add_loop_test(tests, joined, 0, 4);
     tcase_add_loop_test(tests, two_lanes_share_a_geometry, 0, 6);
-    suite_add_tcase(suite, tests);
+    return tests;
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("gpu_beside");
+    suite_add_tcase(suite, tests_of("levels", set_up_levels));
+    TCase *one = tests_of("one_set", set_up_one_set);
+    tcase_add_test(one, what_would_take_most_of_the_memory);
+    suite_add_tcase(suite, one);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
