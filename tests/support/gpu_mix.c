@@ -132,11 +132,13 @@ static void *output_open(const struct vx_gpu_mix *mix, i32 output, i64 n)
     return made;
 }
 
-void vx_gpu_mix_expect(struct vx_gpu_mix *mix, struct vx_model *model)
+void vx_gpu_mix_expect(struct vx_gpu_mix *mix, struct vx_model *model, u32 which)
 {
     mix->signature = vx_model_signature(model);
     for (i32 i = 0; i < VX_GPU_MIX_COUNT; i++) {
         struct vx_gpu_mix_request *request = &mix->requests[i];
+        if (!(which >> i & 1)) continue;
+        request->expected = true;
         request->alone = request->item;
         request->alone.coords_ref = (struct vx_coords_ref){0};
         for (i32 j = 0; j < mix->signature->outputs_count; j++)
@@ -182,6 +184,7 @@ static bool item_check(const struct vx_gpu_mix *mix, const struct vx_gpu_mix_sen
     const struct vx_item *alone = &request->alone;
     enum vx_code code = vx_status_code(item->status),
                  want = vx_status_code(alone->status);
+    ck_assert_msg(request->expected, "request %d was not run alone", pick->request);
     if (broken && (code == VX_CODE_UNAVAILABLE || code == VX_CODE_RESOURCE_EXHAUSTED) &&
         code != want) {
         ck_assert_int_gt((int)strlen(item->why.text), 0);

@@ -2,7 +2,7 @@
  * batches.
  *
  *   vx_gpu_mix_open(seed, &mix);
- *   vx_gpu_mix_expect(&mix, model);                        each alone, without coords_ref
+ *   vx_gpu_mix_expect(&mix, model, VX_GPU_MIX_ALL);        each alone, without coords_ref
  *   struct vx_gpu_mix_sent *sent = vx_gpu_mix_send(&mix, picks, count);
  *   ... submit sent->batch, collect it ...
  *   vx_gpu_mix_check(&mix, sent, lost);                    bit for bit; takes it
@@ -31,6 +31,7 @@ enum {
     VX_GPU_MIX_LARGE,     /* more than the model takes */
     VX_GPU_MIX_COUNT
 };
+#define VX_GPU_MIX_ALL        ((1u << VX_GPU_MIX_COUNT) - 1)
 #define VX_GPU_MIX_VOXELS_MAX 4000 /* of the model */
 
 struct vx_gpu_mix_request {
@@ -39,6 +40,7 @@ struct vx_gpu_mix_request {
     void *feats;
     void *outputs[VX_OUTPUTS_MAX]; /* expected */
     struct vx_item alone;          /* how it ended */
+    bool expected;                 /* it ran alone */
 };
 struct vx_gpu_mix {
     struct vx_gpu_mix_request requests[VX_GPU_MIX_COUNT];
@@ -64,8 +66,9 @@ struct vx_gpu_mix_sent {
 void vx_gpu_mix_write(const char *precision);
 void vx_gpu_mix_open(u64 seed, struct vx_gpu_mix *mix);
 void vx_gpu_mix_close(struct vx_gpu_mix *mix);
-/* Runs all requests on the rig's engine, one after the other. */
-void vx_gpu_mix_expect(struct vx_gpu_mix *mix, struct vx_model *model);
+/* Runs requests on the rig's engine, one after the other: those of the bits of `which`, without
+ * which vx_gpu_mix_check fails.  The large ones are most of what a test computes. */
+void vx_gpu_mix_expect(struct vx_gpu_mix *mix, struct vx_model *model, u32 which);
 struct vx_gpu_mix_sent *vx_gpu_mix_send(const struct vx_gpu_mix *mix,
                                         const struct vx_gpu_mix_pick *picks, i32 count);
 /* `broken`: the device failed meanwhile; items may report that instead.  Returns how many

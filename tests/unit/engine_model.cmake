@@ -35,7 +35,7 @@ vx_unit_test(NAME test_engine_levels_by_hand LIBS engine m
     ${vx_network_oracle})
 vx_fuzz_target(NAME fuzz_json LIBS base
   SOURCES tests/fuzz/fuzz_json.c CORPUS tests/fuzz/corpus/json)
-vx_fuzz_target(NAME fuzz_network ROOMS engine/plan LIBS base m
-  SOURCES tests/fuzz/fuzz_network.c CORPUS tests/fuzz/corpus/network)
-vx_fuzz_target(NAME fuzz_safetensors ROOMS engine/weights LIBS base m
-  SOURCES tests/fuzz/fuzz_safetensors.c CORPUS tests/fuzz/corpus/safetensors)
+file(GLOB vx_network_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/network/*.c ${CMAKE_SOURCE_DIR}/engine/plan/*.c)
+vx_fuzz_target(NAME fuzz_network SOURCES tests/fuzz/fuzz_network.c ${vx_network_files} LIBS base m CORPUS tests/fuzz/corpus/network)
+vx_fuzz_target(NAME fuzz_safetensors LIBS base SOURCES tests/fuzz/fuzz_safetensors.c engine/weights/foreign_file.c
+  engine/weights/safetensors.c engine/weights/source.c CORPUS tests/fuzz/corpus/safetensors)

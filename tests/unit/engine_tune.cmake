@@ -12,5 +12,5 @@ foreach(name record fp8_check)
     SOURCES tests/support/engine_rig.c tests/support/model_files.c ${vx_network_oracle})
 endforeach()
 vx_unit_test(NAME test_conv_cost LIBS engine)
-vx_fuzz_target(NAME fuzz_tune_table ROOMS engine/tune engine/gpu/fake LIBS kernels base m ${CMAKE_DL_LIBS}
-  SOURCES tests/fuzz/fuzz_tune_table.c CORPUS tests/fuzz/corpus/tune_table)
+vx_fuzz_target(NAME fuzz_tune_table SOURCES tests/fuzz/fuzz_tune_table.c engine/tune/table.c engine/tune/density.c
+  engine/gpu/conv/conv_order.c LIBS base m CORPUS tests/fuzz/corpus/tune_table)

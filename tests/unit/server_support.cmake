@@ -34,11 +34,14 @@ if(VX_SERVER)
   vx_unit_test(NAME test_record_ring LIBS server)
   vx_unit_test(NAME test_span_pack LIBS server)
   vx_unit_test(NAME test_trace_text LIBS server)
-  vx_fuzz_target(NAME fuzz_trace SOURCES tests/fuzz/fuzz_trace.c ROOMS server/trace server/metrics
+  vx_fuzz_target(NAME fuzz_trace SOURCES tests/fuzz/fuzz_trace.c server/trace/answer.c server/trace/span_pack.c
+    server/trace/trace_text.c server/metrics/tracing.c server/models/registry.c server/repository/repository.c
     LIBS proto llhttp base
     CORPUS tests/fuzz/corpus/trace MAX_LEN 4096)
-  vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c ROOMS server/govern LIBS base ssl crypto
+  vx_fuzz_target(NAME fuzz_h2 SOURCES tests/fuzz/fuzz_h2.c server/govern/h2_credit.c server/govern/h2_meter.c
+    server/govern/h2_sent.c server/govern/h2_whole.c server/govern/hpack_count.c server/govern/hpack_table.c
+    server/govern/hpack_text.c LIBS base
     CORPUS tests/fuzz/corpus/h2 MAX_LEN 4096)
-  vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c ROOMS server/http LIBS llhttp base
+  vx_fuzz_target(NAME fuzz_http SOURCES tests/fuzz/fuzz_http.c server/http/http_parse.c LIBS llhttp base
     CORPUS tests/fuzz/corpus/http MAX_LEN 16384)
 endif()

@@ -6,6 +6,7 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/thread.h"
 #include "tests/support/engine_rig.h"
+#include "tests/support/trials.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -245,7 +246,8 @@ int main(void)
     Suite *suite = suite_create("engine_mixes");
     TCase *tests = tcase_create("engine_mixes");
     tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, test_mixes, 0, 6);
+    /* The first of three has every kind. */
+    tcase_add_loop_test(tests, test_mixes, 0, VX_TRIALS(6, 3));
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The requests that a test here sends: none of the largest. */
+#define SENT                                                                             \
+    (0xfu | 1u << 6 | 1u << 7 | 1u << 8 | 1u << VX_GPU_MIX_DUPLICATE |                   \
+     1u << VX_GPU_MIX_RANGE)
+
 static struct vx_gpu_mix mix;
 static struct vx_model *model;
 
@@ -29,7 +34,7 @@ static void set_up(void)
     vx_gpu_mix_write("fp32");
     vx_gpu_mix_open(4, &mix);
     model = vx_gpu_rig_load(vx_rig_root);
-    vx_gpu_mix_expect(&mix, model);
+    vx_gpu_mix_expect(&mix, model, SENT);
     vx_engine_unload(vx_gpu_rig_engine, &model);
     load(0);
 }

@@ -62,12 +62,6 @@ static void set_up(void)
     client_open();
 }
 
-static void set_up_answers(void)
-{
-    set_up();
-    vx_gpu_mix_expect(&mix, model);
-}
-
 static void tear_down(void)
 {
     vx_engine_unload(vx_gpu_rig_engine, &model);
@@ -162,6 +156,7 @@ START_TEST(an_answer_is_the_same_wherever_it_lies)
 {
     struct vx_test_random random = {7 + (u64)_i};
     struct moved moved[12];
+    vx_gpu_mix_expect(&mix, model, VX_GPU_MIX_ALL);
     import();
     for (i32 round = 0; round < 6; round++) {
         struct vx_gpu_mix_pick picks[12];
@@ -199,6 +194,7 @@ START_TEST(coordinates_are_read_once)
                                        "a voxel appears twice in coords; each"};
     const u32 bits[2] = {_i ? VX_ITEM_COORDS : 0, _i ? 0 : VX_ITEM_COORDS};
     struct moved moved;
+    vx_gpu_mix_expect(&mix, model, 1u << 3 | 1u << 6);
     import();
     struct vx_gpu_mix_sent *sent = vx_gpu_mix_send(&mix, picks, 2);
     for (i32 i = 0; i < 2; i++) move(&sent->items[i], bits[0], bits[1], &moved);
@@ -250,6 +246,7 @@ START_TEST(what_is_answered_already_is_not_run)
 {
     struct vx_gpu_mix_pick picks[6];
     i64 launches[2];
+    vx_gpu_mix_expect(&mix, model, 0x3fu << 2);
     for (i32 i = 0; i < 6; i++)
         picks[i] = (struct vx_gpu_mix_pick){.request = 2 + i, .nameless = true};
     for (u32 mask = 0; mask < 64; mask += 9) { /* 63 is all of them */
@@ -411,6 +408,7 @@ START_TEST(a_lost_device_releases_nothing_twice)
     const struct vx_gpu_mix_pick pick = {.request = 3, .nameless = true};
     struct vx_why why = {{0}};
     struct moved moved;
+    vx_gpu_mix_expect(&mix, model, 1u << 3);
     import();
     ck_assert(!vx_engine_pin(vx_gpu_rig_engine, client.own, CLIENT_BYTES, &why).fault);
     ck_assert(vx_engine_pin(vx_gpu_rig_engine, client.own + 4096, 1, &why).fault);
@@ -442,20 +440,16 @@ int main(void)
 {
     Suite *suite = suite_create("gpu_foreign");
     TCase *tcase = tcase_create("gpu_foreign");
-    TCase *handles = tcase_create("handles");
-    tcase_add_checked_fixture(tcase, set_up_answers, tear_down);
-    tcase_add_checked_fixture(handles, set_up, tear_down);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 120);
-    tcase_set_timeout(handles, 120);
     tcase_add_loop_test(tcase, an_answer_is_the_same_wherever_it_lies, 0, 3);
     tcase_add_loop_test(tcase, coordinates_are_read_once, 0, 2);
     tcase_add_test(tcase, what_is_answered_already_is_not_run);
     tcase_add_test(tcase, on_a_cpu_too);
-    tcase_add_loop_test(handles, handles_are_checked, 0, 7);
-    tcase_add_loop_test(handles, a_failing_call_leaves_nothing_open, 0, 5);
+    tcase_add_loop_test(tcase, handles_are_checked, 0, 7);
+    tcase_add_loop_test(tcase, a_failing_call_leaves_nothing_open, 0, 5);
     tcase_add_loop_test(tcase, a_lost_device_releases_nothing_twice, 0, 3);
     suite_add_tcase(suite, tcase);
-    suite_add_tcase(suite, handles);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
