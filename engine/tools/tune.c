@@ -3,6 +3,7 @@
 #include "engine/base/process/print.h"
 #include "engine/gpu/model/model_choice.h"
 #include "engine/model/model.h"
+#include "engine/tools/bench_cloud.h"
 #include "engine/tools/tools.h"
 #include "engine/tools/workbench.h"
 #include "engine/tune/measure.h"
@@ -12,13 +13,14 @@
 #include <string.h>
 
 #define PROBLEMS_MAX  4096 /* distinct layers of the largest model, times sizes */
-#define SIZES_MAX     16
+#define SIZES_MAX     64
 #define TYPES_MAX     5
 #define DENSITIES_MAX VX_DENSITIES_COUNT
 
 static const char usage[] =
     "tune [--device cuda:0|hip:0|fake] [--model DIR [--version N] | --shapes LIST]\n"
     "     [--sizes N,N...] [--types fp16,...] [--density surface,sparse]\n"
+    "     [--cloud NAME|FILE.npy[:SIZE][,...]]\n"
     "     [--mode auto|all] [--algorithm NAME] [--table FILE] [--cache DIR]\n"
     "     [--driver LIB] [--compiler LIB] [--texts DIR]\n"
     "\n"
@@ -31,6 +33,9 @@ static const char usage[] =
     "  --density   surface measures on shells (default); sparse on noise of as many\n"
     "              voxels, of which nearly all have no neighbour; layers of one\n"
     "              offset have no density\n"
+    "  --cloud     of surfaces also these clouds, as bench takes them, the first rows "
+    "of\n"
+    "              each that has as many; the fastest has the least geometric mean\n"
     "  --mode      auto measures the few candidates that the cost model ranks first;\n"
     "              all measures every candidate\n"
     "  --algorithm measures only this one, even if it does not have the layer's order\n"
@@ -38,7 +43,7 @@ static const char usage[] =
     "  --table     the file to write the results to; without it they are only printed\n";
 
 struct tune {
-    const char *model, *shapes, *table;
+    const char *model, *shapes, *table, *cloud;
     i64 version;
     i64 sizes[SIZES_MAX];
     i32 sizes_count;
@@ -48,6 +53,7 @@ struct tune {
     i32 densities_count;
     struct vx_workbench_wanted device;
     struct vx_measure_want want;
+    struct vx_bench_clouds clouds; /* beside shells */
     struct vx_workbench bench;
     struct vx_conv_problem *problems; /* PROBLEMS_MAX */
     i32 count;
@@ -138,6 +144,7 @@ static bool parse(int count, char **arguments, struct tune *tune)
         {"--sizes", &sizes},
         {"--types", &types},
         {"--density", &densities},
+        {"--cloud", &tune->cloud},
         {"--mode", &mode},
         {"--algorithm", &algorithm},
         {"--table", &tune->table},
@@ -309,9 +316,42 @@ static void print_report(const struct vx_measure_report *report)
     }
 }
 
+static vx_status measure_on(struct tune *tune, const i32 *coords,
+                            const struct vx_conv_problem *problem, struct vx_why *why,
+                            struct vx_measure_report *report)
+{
+    const struct vx_measure_device device = {tune->bench.set, tune->bench.jit,
+                                             tune->bench.stream};
+    const struct vx_progress progress = {on_progress, NULL};
+    struct vx_measure_want want = tune->want;
+    struct vx_measure *measure;
+    want.coords = coords;
+    VX_TRY(vx_measure_open(&device, &want, why, &measure));
+    vx_status status = vx_measure_ready(measure, problem, &progress, why);
+    if (!status.fault) status = vx_measure_conv(measure, problem, why, report);
+    vx_measure_close(&measure);
+    return status;
+}
+
+/* Of a surface on shells, then on each cloud that has as many rows. */
+static vx_status measure_all(struct tune *tune, const struct vx_conv_problem *problem,
+                             struct vx_why *why, struct vx_measure_report *report)
+{
+    static struct vx_measure_report one; /* large */
+    const bool surface = vx_density_of(problem->fill) == VX_DENSITY_SURFACE;
+    i32 before = 1;
+    VX_TRY(measure_on(tune, NULL, problem, why, report));
+    for (i32 i = 0; surface && problem->v > 1 && i < tune->clouds.count; i++) {
+        const struct vx_cloud *cloud = &tune->clouds.list[i];
+        if (cloud->n < problem->n) continue;
+        VX_TRY(measure_on(tune, cloud->coords, problem, why, &one));
+        vx_measure_join(&one, before++, report);
+    }
+    return VX_OK;
+}
+
 /* Writes the table after each problem, so that a later failure loses no results. */
-static vx_status measure_problem(struct tune *tune, struct vx_measure *measure,
-                                 struct vx_conv_problem *problem,
+static vx_status measure_problem(struct tune *tune, struct vx_conv_problem *problem,
                                  struct vx_tune_table *table, struct vx_why *why)
 {
     /* A layer in FP8, where the device multiplies such numbers. */
@@ -319,32 +359,25 @@ static vx_status measure_problem(struct tune *tune, struct vx_measure *measure,
         vx_conv_multiplies_e4m3(problem, vx_gpu_caps(tune->bench.gpu)))
         problem->type = VX_NUMBER_E4M3;
     static struct vx_measure_report report; /* large */
-    const struct vx_progress progress = {on_progress, NULL};
-    VX_TRY(vx_measure_ready(measure, problem, &progress, why));
-    VX_TRY(vx_measure_conv(measure, problem, why, &report));
+    VX_TRY(measure_all(tune, problem, why, &report));
     print_report(&report);
-    VX_TRY(vx_measure_keep(measure, &report, table, why));
+    VX_TRY(vx_measure_keep(tune->bench.jit, &report, table, why));
     return tune->table ? vx_tune_table_write(table, tune->table, why) : VX_OK;
 }
 
 static vx_status measure_problems(struct tune *tune, struct vx_tune_table *table,
                                   struct vx_why *why)
 {
-    const struct vx_measure_device device = {tune->bench.set, tune->bench.jit,
-                                             tune->bench.stream};
-    struct vx_measure *measure;
     vx_status status = VX_OK;
-    VX_TRY(vx_measure_open(&device, &tune->want, why, &measure));
     vx_print("%s, seed %llu\n", vx_gpu_name(tune->bench.gpu),
              (unsigned long long)VX_MEASURE_SEED);
     vx_print("%9s %5s %5s %-8s %-4s %-7s %5s %4s %12s %8s  %s\n", "N", "Ci", "Co",
              "kernel", "type", "density", "fill", "of", "us", "TFLOP/s", "fastest");
     for (i32 i = 0; i < tune->count && !status.fault; i++) {
         vx_tool_progress("tuning", i, tune->count);
-        status = measure_problem(tune, measure, &tune->problems[i], table, why);
+        status = measure_problem(tune, &tune->problems[i], table, why);
     }
     vx_tool_progress("tuning", 1, 1);
-    vx_measure_close(&measure);
     return status;
 }
 
@@ -356,6 +389,10 @@ static vx_status run(struct tune *tune, struct vx_why *why)
     VX_TRY(tune->model ? add_model(tune, why) : add_shapes(tune, why));
     VX_ENSURE(tune->count, INVALID_ARGUMENT,
               "nothing to measure: no convolution of that density, or no size");
+    if (tune->cloud)
+        VX_TRY(vx_bench_clouds_open(
+            &(struct vx_bench_clouds_wanted){.list = tune->cloud, .levels = 1}, why,
+            &tune->clouds));
     VX_TRY(vx_workbench_open(&tune->device, why, &tune->bench));
     VX_TRY(vx_tune_table_open(vx_gpu_name(tune->bench.gpu), why, &table));
     vx_status status = tune->table ? vx_tune_table_read(table, tune->table, why) : VX_OK;
@@ -374,6 +411,7 @@ int vx_tool_tune(int count, char **arguments)
     if (!parse(count, arguments, &tune)) return 2;
     vx_status status = run(&tune, &why);
     vx_workbench_close(&tune.bench);
+    vx_bench_clouds_close(&tune.clouds);
     vx_free(tune.problems);
     if (!status.fault) return 0;
     vx_print_error("tune: %s\n", vx_status_text(status, &why));

@@ -318,7 +318,28 @@ vx_status vx_measure_conv(struct vx_measure *measure,
 
 /* --- keeping --- */
 
-vx_status vx_measure_keep(const struct vx_measure *measure,
+void vx_measure_join(const struct vx_measure_report *one, i32 before,
+                     struct vx_measure_report *all)
+{
+    VX_ASSERT(one->count == all->count);
+    all->best = -1;
+    all->rejected = 0;
+    for (i32 i = 0; i < all->count; i++) {
+        struct vx_measure_result *result = &all->results[i];
+        const struct vx_measure_result *more = &one->results[i];
+        VX_ASSERT(result->choice.algorithm == more->choice.algorithm);
+        VX_ASSERT(result->choice.tile == more->choice.tile);
+        if (result->right && !more->right) *result = *more;
+        all->rejected += !result->right;
+        if (!result->right) continue;
+        result->final |= more->final;
+        result->ns = ceil(exp((before * log(result->ns) + log(more->ns)) / (before + 1)));
+        if (!result->final) continue; /* not among the fastest anywhere */
+        if (all->best < 0 || result->ns < all->results[all->best].ns) all->best = i;
+    }
+}
+
+vx_status vx_measure_keep(const struct vx_jit *jit,
                           const struct vx_measure_report *report,
                           struct vx_tune_table *table, struct vx_why *why)
 {
@@ -330,7 +351,7 @@ vx_status vx_measure_keep(const struct vx_measure *measure,
         char hash[65];
         if (best < 0) continue;
         vx_tune_row_make(&report->problem, &row);
-        vx_jit_source_hash(measure->device.jit, spec, hash);
+        vx_jit_source_hash(jit, spec, hash);
         snprintf(row.hash, sizeof row.hash, "%.12s", hash);
         row.algorithm = algorithm;
         if (spec->tiles) row.tile = spec->tiles[report->results[best].choice.tile];

@@ -11,7 +11,7 @@
  *   VX_TRY(vx_measure_open(&device, &want, &why, &measure));
  *   VX_TRY(vx_measure_ready(measure, &problem, NULL, &why));      (loading thread)
  *   VX_TRY(vx_measure_conv(measure, &problem, &why, &report));    (device thread)
- *   VX_TRY(vx_measure_keep(measure, &report, table, &why));       (rows for pick.h)
+ *   VX_TRY(vx_measure_keep(jit, &report, table, &why));       (rows for pick.h)
  *   vx_measure_close(&measure);
  *
  * To run other work on the device in between, call begin, and step while *more, instead
@@ -108,10 +108,14 @@ VX_MUST_USE vx_status vx_measure_conv(struct vx_measure *measure,
                                       const struct vx_conv_problem *problem,
                                       struct vx_why *why,
                                       struct vx_measure_report *report);
+/* Adds the report of the same candidates on another cloud to one of so many before: a candidate's time
+ * is the geometric mean, and it is right if it is right on each. */
+void vx_measure_join(const struct vx_measure_report *one, i32 before,
+                     struct vx_measure_report *all);
 /* Puts the fastest candidate of each algorithm into the table, under the density of the
  * requested fill and not of the counted one: a plan that does not know the fill (0) must
  * find the row. */
-VX_MUST_USE vx_status vx_measure_keep(const struct vx_measure *measure,
+VX_MUST_USE vx_status vx_measure_keep(const struct vx_jit *jit,
                                       const struct vx_measure_report *report,
                                       struct vx_tune_table *table, struct vx_why *why);
 

@@ -85,14 +85,21 @@ static bool pick_near(const struct vx_pick *pick, const struct vx_conv_problem *
                       struct vx_tune_row key, enum vx_conv_algorithm pinned,
                       struct vx_conv_choice *choice)
 {
-    const i32 bits = key.n_bits;
-    for (i32 away = 0; away <= VX_PICK_BITS_AWAY; away++) {
-        key.n_bits = bits + away;
-        if (pick_row(pick, problem, &key, pinned, choice)) return true;
-        key.n_bits = bits - away;
-        if (away && pick_row(pick, problem, &key, pinned, choice)) return true;
-    }
+    const i32 size = key.size;
+    for (i32 away = 0; away <= VX_SIZES_AWAY; away++)
+        for (i32 sign = 1; sign >= -1; sign -= 2) {
+            key.size = size + sign * away;
+            if (key.size < 1 || !vx_size_is_near(size, key.size)) continue;
+            if (pick_row(pick, problem, &key, pinned, choice)) return true;
+        }
     return false;
+}
+
+/* The table, if it is of this device. */
+static const struct vx_tune_table *table_of(const struct vx_pick *pick)
+{
+    if (!pick->table) return NULL;
+    return strcmp(vx_tune_table_device(pick->table), pick->device) ? NULL : pick->table;
 }
 
 static bool pick_measured(const struct vx_pick *pick,
@@ -100,11 +107,26 @@ static bool pick_measured(const struct vx_pick *pick,
                           enum vx_conv_algorithm pinned, struct vx_conv_choice *choice)
 {
     struct vx_tune_row key;
-    if (!pick->table || strcmp(vx_tune_table_device(pick->table), pick->device))
-        return false;
+    if (!table_of(pick)) return false;
     vx_tune_row_make(problem, &key);
     if (pick_near(pick, problem, key, pinned, choice)) return true;
     if (key.density == VX_DENSITY_SURFACE) return false;
+    key.density = VX_DENSITY_SURFACE;
+    return pick_near(pick, problem, key, pinned, choice);
+}
+
+/* The row of the layer of as many columns, and as many channels in: the columns, the rows and the
+ * offsets say which tile is the fastest, the channels in hardly. */
+#define LIKE_TIMES 4 /* more or fewer channels in */
+static bool pick_like(const struct vx_pick *pick, const struct vx_conv_problem *problem,
+                      enum vx_conv_algorithm pinned, struct vx_conv_choice *choice)
+{
+    struct vx_tune_row key;
+    const i32 ci = problem->ci, co = problem->co;
+    if (!table_of(pick) || ci == co) return false;
+    if (ci > LIKE_TIMES * co || co > LIKE_TIMES * ci) return false;
+    vx_tune_row_make(problem, &key);
+    key.ci = co;
     key.density = VX_DENSITY_SURFACE;
     return pick_near(pick, problem, key, pinned, choice);
 }
@@ -138,7 +160,8 @@ static bool pick_try(const struct vx_pick *pick, const struct vx_conv_problem *p
     surface.fill = 0;
     for (size_t i = 0; i < VX_COUNT(wanted); i++) {
         *measured = pick_measured(pick, problem, wanted[i], choice);
-        if (*measured || pick_modelled(pick, &surface, wanted[i], choice)) return true;
+        if (*measured || pick_like(pick, problem, wanted[i], choice)) return true;
+        if (pick_modelled(pick, &surface, wanted[i], choice)) return true;
     }
     return false;
 }

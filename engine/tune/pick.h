@@ -9,19 +9,18 @@
  *   pick.table = table;                               (may stay NULL)
  *   vx_pick_conv(&pick, &problem, &choice);
  *
- * The order of the search: the row of this size and density, then of sizes one and two
- * powers of two away (the larger one first), then the same among the rows of surfaces, then
- * the lowest cost on a surface.  So the fill of a problem counts only where its density was
- * measured.  Rows of another
- * device or of another version of the kernel's source are ignored.  If a pinned algorithm
- * cannot run a problem, AUTO chooses for that problem.  A problem that is too large for
- * every algorithm of its order gets the choice for half as many rows, because the order
- * of summation must not depend on the size; the code that runs it checks the memory and
- * reports the numbers.
+ * The order of the search: the row of this size and density, then of the nearest sizes (size.h; of
+ * two the larger one first), then the same among the rows of surfaces, then the row of a surface
+ * with as many columns and as many channels in, then the lowest cost on a surface.  So the fill of
+ * a problem counts only where its density was measured.  Rows of another device or of another
+ * version of the kernel's source are ignored.  If a pinned algorithm cannot run a problem, AUTO
+ * chooses for that problem.  A problem that is too large for every algorithm of its order gets the
+ * choice for half as many rows, because the order of summation must not depend on the size; the
+ * code that runs it checks the memory and reports the numbers.
  *
  * Owner    the caller; caps and table are borrowed and must outlive the pick.
  * Thread   any; nothing is written.
- * Limits   sizes up to VX_PICK_BITS_AWAY powers of two away count as near.
+ * Limits   sizes up to a factor of four away count as near.
  * Fails    never for a problem inside the limits of engine/gpu/conv/conv.h.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -31,10 +30,6 @@
 
 #include "engine/gpu/conv/conv.h"
 #include "engine/tune/table.h"
-
-/* Two powers of two: beyond a factor of four in rows another tile is the fastest, because
- * small sizes need more blocks and large ones larger tiles. */
-#define VX_PICK_BITS_AWAY 2
 
 struct vx_pick {
     const struct vx_caps *caps;

@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 #define TABLE_MAGIC 0x76785454u /* "vxTT" */
-#define HEADER      "voxeld-tune 1 "
+#define HEADER      "voxeld-tune 2 "
+#define HEADER_1    "voxeld-tune 1 "       /* as long */
 #define NS_MAX      INT64_C(1000000000000) /* a convolution of a quarter of an hour */
 
 struct vx_tune_table {
@@ -54,7 +55,7 @@ void vx_tune_row_make(const struct vx_conv_problem *problem, struct vx_tune_row 
                                 .co = problem->co,
                                 .v = problem->v,
                                 .type = problem->type,
-                                .n_bits = vx_bit_length((u64)problem->n),
+                                .size = vx_size_class(problem->n),
                                 .density = vx_density_of(problem->fill)};
 }
 
@@ -112,11 +113,11 @@ static int row_compare(const struct vx_tune_row *a, const struct vx_tune_row *b)
 {
     int order = strcmp(a->hash, b->hash);
     if (order) return order;
-    const i64 left[] = {a->ci,       a->co,     a->v,
-                        a->type,     a->n_bits, vx_density_eighth(a->density),
+    const i64 left[] = {a->ci,       a->co,   a->v,
+                        a->type,     a->size, vx_density_eighth(a->density),
                         a->algorithm};
-    const i64 right[] = {b->ci,       b->co,     b->v,
-                         b->type,     b->n_bits, vx_density_eighth(b->density),
+    const i64 right[] = {b->ci,       b->co,   b->v,
+                         b->type,     b->size, vx_density_eighth(b->density),
                          b->algorithm};
     for (size_t i = 0; i < VX_COUNT(left); i++)
         if (left[i] != right[i]) return left[i] < right[i] ? -1 : 1;
@@ -172,10 +173,10 @@ size_t vx_tune_row_print(const struct vx_tune_row *row, char line[VX_TUNE_LINE_B
 {
     i32 values = VX_TILE_VALUES_MAX;
     while (values > 1 && !row->tile.values[values - 1]) values--;
-    int used =
-        snprintf(line, VX_TUNE_LINE_BYTES, "%s %d %d %d %s %d %d %s ", row->hash, row->ci,
-                 row->co, row->v, vx_tune_type_name(row->type), row->n_bits,
-                 vx_density_eighth(row->density), vx_conv_name(row->algorithm));
+    int used = snprintf(line, VX_TUNE_LINE_BYTES, "%s %d %d %d %s %lld %d %s ", row->hash,
+                        row->ci, row->co, row->v, vx_tune_type_name(row->type),
+                        (long long)vx_size_first(row->size),
+                        vx_density_eighth(row->density), vx_conv_name(row->algorithm));
     for (i32 i = 0; i < values; i++)
         used += snprintf(line + used, VX_TUNE_LINE_BYTES - (size_t)used, "%s%d",
                          i ? "," : "", row->tile.values[i]);
@@ -192,6 +193,7 @@ struct line {
     const char *name; /* of the file, for errors */
     const char *at, *end;
     i32 number;
+    i32 version; /* that the first line said; 0 before it */
     struct vx_why *why;
 };
 
@@ -276,6 +278,19 @@ static vx_status line_tile(struct line *line, struct vx_tile *tile)
     return VX_OK;
 }
 
+static vx_status line_size(struct line *line, i32 *size)
+{
+    i64 n, bits;
+    if (line->version == 1) {
+        VX_TRY(line_number(line, "the bit length of N", 1, 31, &bits));
+        n = ((i64)3 << bits) / 4; /* their middle */
+    } else {
+        VX_TRY(line_number(line, "N", 1, INT32_MAX, &n));
+    }
+    *size = vx_size_class(n);
+    return VX_OK;
+}
+
 static vx_status line_row(struct line *line, struct vx_tune_row *row)
 {
     char field[32] = "";
@@ -291,7 +306,7 @@ static vx_status line_row(struct line *line, struct vx_tune_row *row)
                   "a tuning table has a malformed line",
                   "%s line %d: expected FP16, BF16, TF32, FP32 or FP8 as the type",
                   line->name, line->number);
-    VX_TRY(line_i32(line, "the bit length of N", 1, 31, &row->n_bits));
+    VX_TRY(line_size(line, &row->size));
     VX_TRY(line_i32(line, "the fill, in eighths,", 0, VX_TUNE_FILLS - 1, &eighth));
     row->density = eighth ? VX_DENSITY_SURFACE : VX_DENSITY_SPARSE;
     good = line_field(line, field, sizeof field);
@@ -310,12 +325,15 @@ static vx_status line_row(struct line *line, struct vx_tune_row *row)
     return VX_OK;
 }
 
-static vx_status line_header(const struct vx_tune_table *table, const struct line *line)
+static vx_status line_header(const struct vx_tune_table *table, struct line *line)
 {
     const size_t words = sizeof HEADER - 1;
     size_t length = (size_t)(line->end - line->at);
-    VX_ENSURE_WHY(length > words && !memcmp(line->at, HEADER, words), line->why,
-                  INVALID_ARGUMENT, "not a tuning table",
+    if (length > words && !memcmp(line->at, HEADER_1, words))
+        line->version = 1;
+    else if (length > words && !memcmp(line->at, HEADER, words))
+        line->version = 2;
+    VX_ENSURE_WHY(line->version, line->why, INVALID_ARGUMENT, "not a tuning table",
                   "%s line 1: expected \"%s\" and the name of a device", line->name,
                   HEADER);
     bool same = length - words == strlen(table->device) &&

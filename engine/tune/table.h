@@ -1,13 +1,13 @@
 /* table - tuning results of one device: the fastest tile of each algorithm, as text.
  *
- *   voxeld-tune 1 NVIDIA H200
- *   8c1f22ab03de 256 256 27 FP16 18 3 masked 128,128,32,3,2,2 574400
+ *   voxeld-tune 2 NVIDIA H200
+ *   8c1f22ab03de 256 256 27 FP16 131072 3 masked 128,128,32,3,2,2 574400
  *
  * The columns: the first 12 digits of the SHA-256 of the kernel's sources; Ci, Co
- * (padded) and V; the type; the bit length of N; the density (density.h), as the eighth that
+ * (padded) and V; the type; the least N of its class (size.h); the density (density.h), as the eighth that
  * pairs / (N*V) falls in: 0 sparse, 3 surface; the algorithm; the values of the tile's
  * macros; nanoseconds.  All but the last two are the key, and the rows are sorted by it.
- * Another eighth is read as 3.  Rows whose hash is no longer the kernel's stay
+ * Another eighth is read as 3.  Files of version 1, which have the bit length of N, are read.  Rows whose hash is no longer the kernel's stay
  * in the file, but pick.h ignores them.  A line that is not of this form is an error that
  * names the line.
  *
@@ -30,10 +30,11 @@
 
 #include "engine/gpu/conv/conv.h"
 #include "engine/tune/density.h"
+#include "engine/tune/size.h"
 
 /* 12 hex digits distinguish 2^48 sources; a kernel has had some hundred. */
 #define VX_TUNE_HASH_BYTES 13
-/* 6 algorithms x 24 sizes x 100 distinct layers is 14 400. */
+/* 6 algorithms x 50 sizes x 100 distinct layers is 30 000. */
 #define VX_TUNE_ROWS_MAX 32768
 /* The longest row: hash, seven numbers, a name, eight values of a tile. */
 #define VX_TUNE_LINE_BYTES 256
@@ -45,7 +46,7 @@ struct vx_tune_row {
     char hash[VX_TUNE_HASH_BYTES];
     i32 ci, co, v;
     enum vx_number type;
-    i32 n_bits; /* vx_bit_length(n) */
+    i32 size; /* the class of N */
     enum vx_density density;
     enum vx_conv_algorithm algorithm;
     struct vx_tile tile; /* values; those past the spec's macros are 0 */

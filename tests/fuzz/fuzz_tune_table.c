@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t bytes);
 
-static const char header[] = "voxeld-tune 1 fake\n";
+static const char header[] = "voxeld-tune 2 fake\n";
 
 static struct vx_tune_table *table_open(void)
 {

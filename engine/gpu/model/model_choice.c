@@ -74,25 +74,19 @@ static void numbers_choose(struct vx_gpu_choices *choices, const struct vx_caps 
     }
 }
 
-/* The N that represents all N of its bit length: their middle. */
-static i64 size_middle(int bits)
-{
-    return bits < 2 ? 1 : (i64)3 << (bits - 2);
-}
-
 static struct vx_conv_choice *choice_at(const struct vx_gpu_choices *choices, i32 launch,
-                                        int bits, enum vx_density density)
+                                        i32 size, enum vx_density density)
 {
-    return &choices->choices[((i32)density * choices->sizes + bits - 1) *
+    return &choices->choices[((i32)density * choices->sizes + size - 1) *
                                  choices->plan->launches_count +
                              launch];
 }
 
 /* The sizes of a launch. */
-static int bits_of(const struct vx_gpu_choices *choices, i32 launch)
+static i32 sizes_of(const struct vx_gpu_choices *choices, i32 launch)
 {
     i32 set = choices->plan->launches[launch].set;
-    return vx_bit_length((u64)choices->rows_max[set]);
+    return vx_size_class(choices->rows_max[set]);
 }
 
 /* Whether rows of a map may be sorted by their masks.  A coarse voxel has most of the few
@@ -120,17 +114,17 @@ static void follow(struct vx_gpu_choices *choices)
 }
 
 /* The choices of a launch for one size: on surfaces, and on what it may lie on instead. */
-static void choose_size(struct vx_gpu_choices *choices, i32 launch, int bits,
+static void choose_size(struct vx_gpu_choices *choices, i32 launch, i32 size,
                         const struct vx_pick *pick)
 {
     const i32 map = choices->plan->launches[launch].map;
     const struct vx_conv_choice *first =
-        choice_at(choices, launch, bits, VX_DENSITY_SURFACE);
+        choice_at(choices, launch, size, VX_DENSITY_SURFACE);
     struct vx_conv_problem problem;
-    vx_gpu_problem_make(choices, launch, size_middle(bits), &problem);
+    vx_gpu_problem_make(choices, launch, vx_size_middle(size), &problem);
     for (int i = 0; i < VX_DENSITIES_COUNT; i++) {
         const enum vx_density density = (enum vx_density)i;
-        struct vx_conv_choice *choice = choice_at(choices, launch, bits, density);
+        struct vx_conv_choice *choice = choice_at(choices, launch, size, density);
         *choice = *first;
         if (density != VX_DENSITY_SURFACE) problem.fill = vx_density_fill(density);
         if (density == VX_DENSITY_SURFACE || (map >= 0 && choices->follows[map] >= 0))
@@ -149,10 +143,10 @@ static void choose(struct vx_gpu_choices *choices, const struct vx_pick *pick)
         if (!vx_gpu_is_conv(launch)) continue;
         bool sorted = sorting_pays(choices->plan, launch->map);
         if (launch->map >= 0 && pick->algorithm != VX_CONV_AUTO) sorted = true;
-        for (int bits = 1; bits <= bits_of(choices, i); bits++) {
-            choose_size(choices, i, bits, sorted ? pick : &plain);
+        for (i32 size = 1; size <= sizes_of(choices, i); size++) {
+            choose_size(choices, i, size, sorted ? pick : &plain);
             VX_ASSERT(sorted ||
-                      choice_at(choices, i, bits, VX_DENSITY_SURFACE)->algorithm ==
+                      choice_at(choices, i, size, VX_DENSITY_SURFACE)->algorithm ==
                           VX_CONV_IMPLICIT);
         }
     }
@@ -214,7 +208,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         made->stages[i] = want->plan->sets[i].stage;
         if (made->rows_max[i] > most) most = made->rows_max[i];
     }
-    made->sizes = vx_bit_length((u64)most);
+    made->sizes = vx_size_class(most);
     made->choices = vx_alloc_zero(vx_gpu_choices_bytes(made));
     if (!made->choices) {
         vx_gpu_choices_close(&made);
@@ -242,8 +236,8 @@ const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choi
                                                i32 launch, i64 n, enum vx_density density)
 {
     VX_ASSERT(n > 0);
-    VX_ASSERT(vx_bit_length((u64)n) <= bits_of(choices, launch));
-    return choice_at(choices, launch, vx_bit_length((u64)n), density);
+    VX_ASSERT(vx_size_class(n) <= sizes_of(choices, launch));
+    return choice_at(choices, launch, vx_size_class(n), density);
 }
 
 const struct vx_conv_choice *vx_gpu_choice_of(const struct vx_gpu_choices *choices,
@@ -257,15 +251,15 @@ const struct vx_conv_choice *vx_gpu_choice_of(const struct vx_gpu_choices *choic
     return vx_gpu_choice_get(choices, launch, places->rows[at->set], density);
 }
 
-void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
+void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, i32 size,
                        const struct vx_conv_choice *choice)
 {
-    VX_ASSERT(bits > 0);
-    VX_ASSERT(bits <= bits_of(choices, launch));
+    VX_ASSERT(size > 0);
+    VX_ASSERT(size <= sizes_of(choices, launch));
     const struct vx_conv_choice before =
-        *choice_at(choices, launch, bits, VX_DENSITY_SURFACE);
+        *choice_at(choices, launch, size, VX_DENSITY_SURFACE);
     for (int i = 0; i < VX_DENSITIES_COUNT; i++) {
-        struct vx_conv_choice *at = choice_at(choices, launch, bits, (enum vx_density)i);
+        struct vx_conv_choice *at = choice_at(choices, launch, size, (enum vx_density)i);
         if (!memcmp(at, &before, sizeof before)) *at = *choice;
     }
 }

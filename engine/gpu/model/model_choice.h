@@ -4,8 +4,8 @@
  * maps than of one set count as surfaces).  They are chosen at load; the sorted maps that
  * they need, and the memory layout of a round, then depend only on the rows of each set and
  * the densities of the round, whose memory is enough for any density, so that a request that
- * does not fit is refused before anything is launched.  A size is the bit length of the rows
- * of the layer's set; within one size only lengths change.
+ * does not fit is refused before anything is launched.  A size is the class (tune/size.h) of the
+ * rows of the layer's set; within one size only lengths change.
  *
  *   VX_TRY(vx_gpu_choices_open(&want, &choices));
  *   vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, false, NULL}, &places);
@@ -154,9 +154,9 @@ const struct vx_conv_choice *vx_gpu_choice_get(const struct vx_gpu_choices *choi
 const struct vx_conv_choice *vx_gpu_choice_of(const struct vx_gpu_choices *choices,
                                               const struct vx_gpu_places *places,
                                               i32 launch);
-/* Sets the choice for all N of one bit length, on surfaces and on what has no choice of its
+/* Sets the choice for all N of one class, on surfaces and on what has no choice of its
  * own. */
-void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, int bits,
+void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, i32 size,
                        const struct vx_conv_choice *choice);
 /* With one set: sets beside_rows_most to the most rows, of n at most, whose round needs no more than
  * so many bytes.  A round that takes more has better uses for them.  Overwrites `places`. */

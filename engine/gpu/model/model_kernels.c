@@ -186,8 +186,8 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
             continue;
         }
         const i64 most = rows[launch->set];
-        for (int bits = 1; bits <= vx_bit_length((u64)most); bits++) {
-            i64 last = ((i64)1 << bits) - 1;
+        for (i32 size = 1; size <= vx_size_class(most); size++) {
+            const i64 last = vx_size_last(size);
             VX_TRY(wanted_conv(wanted, choices, i, last < most ? last : most, why));
         }
     }

@@ -71,14 +71,14 @@ static size_t places_launch_most(const struct vx_gpu_choices *choices, i32 launc
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
     const i64 n = places->rows[at->set];
-    const int sizes = vx_bit_length((u64)n),
+    const i32 sizes = vx_size_class(n),
               densities = choices->by_density ? VX_DENSITIES_COUNT : 1;
     size_t most = places_launch(choices, launch, places);
     if (!vx_gpu_is_conv(at) || !n) return most;
     if (!choices->plan->levels && !choices->by_density) return most;
-    for (int bits = choices->plan->levels ? 1 : sizes; bits <= sizes; bits++)
-        for (int density = 0; density < densities; density++) {
-            const i64 last = ((i64)1 << bits) - 1;
+    for (i32 size = choices->plan->levels ? 1 : sizes; size <= sizes; size++)
+        for (i32 density = 0; density < densities; density++) {
+            const i64 last = vx_size_last(size);
             size_t wanted = places_conv(choices, launch, (enum vx_density)density,
                                         last < n ? last : n, places);
             if (wanted > most) most = wanted;
@@ -355,8 +355,8 @@ size_t vx_gpu_places_need(const struct vx_gpu_choices *choices, i64 n,
     size_t most = 0;
     i64 rows[VX_SETS_MAX];
     if (n > choices->voxels_max) return SIZE_MAX;
-    for (int bits = 1; bits <= vx_bit_length((u64)n); bits++) {
-        i64 last = ((i64)1 << bits) - 1;
+    for (i32 size = 1; size <= vx_size_class(n); size++) {
+        const i64 last = vx_size_last(size);
         vx_sets_rows_max(choices->plan->sets, choices->plan->sets_count,
                          last > n ? n : last, rows);
         vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, true, NULL}, places);

@@ -92,12 +92,11 @@ vx_status vx_gpu_tune_ready(struct vx_gpu_tune *tune, const struct vx_gpu_tuner 
 }
 
 static vx_status item_keep(const struct vx_gpu_tuner *tuner,
-                           const struct vx_measure *measure,
                            const struct vx_measure_report *report, struct vx_why *why)
 {
     if (!tuner->table) return VX_OK;
     pthread_mutex_lock(tuner->lock);
-    vx_status status = vx_measure_keep(measure, report, tuner->table, why);
+    vx_status status = vx_measure_keep(tuner->device.jit, report, tuner->table, why);
     pthread_mutex_unlock(tuner->lock);
     return status;
 }
@@ -122,7 +121,7 @@ static vx_status item_finish(struct vx_gpu_tune *tune, const struct vx_gpu_tuner
     if (report->best < 0) return VX_OK;
     item->best = report->results[report->best].choice;
     item->measured = true;
-    return item_keep(tuner, tune->measure, report, why);
+    return item_keep(tuner, report, why);
 }
 
 /* Sets an item up, or measures one of its candidates; *more: candidates are left. */
@@ -137,16 +136,16 @@ static vx_status item_step(struct vx_gpu_tune *tune, const struct vx_gpu_tuner *
 
 /* The measured item of this layer with the nearest size; of two, the larger one. */
 static const struct vx_gpu_tune_item *
-nearest(const struct vx_gpu_tune *tune, const struct vx_conv_problem *problem, int bits)
+nearest(const struct vx_gpu_tune *tune, const struct vx_conv_problem *problem, i32 size)
 {
     const struct vx_gpu_tune_item *best = NULL;
-    int best_away = 2 * VX_PICK_BITS_AWAY + 2;
+    i32 best_away = 2 * VX_SIZES_AWAY + 2;
     for (i32 i = 0; i < tune->count; i++) {
         const struct vx_gpu_tune_item *item = &tune->items[i];
         if (!item->measured || !same_layer(&item->problem, problem)) continue;
-        int above = vx_bit_length((u64)item->problem.n) - bits;
-        if (abs(above) > VX_PICK_BITS_AWAY) continue;
-        int away = 2 * abs(above) + (above < 0);
+        const i32 there = vx_size_class(item->problem.n), above = there - size;
+        if (!vx_size_is_near(there, size)) continue;
+        const i32 away = 2 * abs(above) + (above < 0);
         if (away >= best_away) continue;
         best_away = away;
         best = item;
@@ -159,14 +158,14 @@ static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
 {
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         if (!vx_gpu_is_conv(&choices->plan->launches[i])) continue;
-        for (int bits = 1; bits <= vx_bit_length((u64)choices->voxels_max); bits++) {
+        for (i32 size = 1; size <= vx_size_class(choices->voxels_max); size++) {
             struct vx_conv_problem problem;
-            i64 last = ((i64)1 << bits) - 1;
+            i64 last = vx_size_last(size);
             if (last > choices->voxels_max) last = choices->voxels_max;
             vx_gpu_problem_make(choices, i, last, &problem);
-            const struct vx_gpu_tune_item *item = nearest(tune, &problem, bits);
+            const struct vx_gpu_tune_item *item = nearest(tune, &problem, size);
             if (item && vx_conv_fits(&problem, &item->best, caps))
-                vx_gpu_choice_set(choices, i, bits, &item->best);
+                vx_gpu_choice_set(choices, i, size, &item->best);
         }
     }
 }

@@ -195,6 +195,9 @@ START_TEST(test_tool_tune_density)
     const char *const sparse[] = {"tune",   "--device", "fake", "--shapes",
                                   "8:16",   "--sizes",  "50",   "--density",
                                   "sparse", "--table",  path};
+    const char *const also[] = {"tune", "--device", "fake", "--shapes", "8:16", "--sizes",
+                                "50",   "--cloud",  file,   "--table",  path};
+    const char *const none[] = {"tune", "--device", "fake", "--cloud", "/nowhere.npy"};
     const char *const cloud[] = {"bench",   "--device", "fake",   "--list",  "clouds",
                                  "--cloud", file,       "--runs", "1",       "--channels",
                                  "16",      "--layers", "1",      "--table", path,
@@ -208,6 +211,9 @@ START_TEST(test_tool_tune_density)
     ck_assert_int_eq(tool(CELLS(sparse)), 0);
     ck_assert_int_eq(rows_of(path, VX_DENSITY_SURFACE), before);
     ck_assert_int_eq(rows_of(path, VX_DENSITY_SPARSE), before);
+    ck_assert_int_eq(tool(CELLS(also)), 0);
+    ck_assert_int_eq(rows_of(path, VX_DENSITY_SURFACE), before);
+    ck_assert_int_eq(tool(CELLS(none)), 1);
     ck_assert_int_eq(tool(CELLS(cloud)), 0);
     ck_assert_int_eq(json_rows(json, "conv"), 2);
     char *text = file_text(json, &bytes);

@@ -144,7 +144,7 @@ static void measure(const struct vx_conv_problem *problem,
     good(vx_measure_open(&device, want, &why, &it), &why);
     good(vx_measure_ready(it, problem, NULL, &why), &why);
     good(vx_measure_conv(it, problem, &why, &report), &why);
-    good(vx_measure_keep(it, &report, table, &why), &why);
+    good(vx_measure_keep(bench.jit, &report, table, &why), &why);
     vx_measure_close(&it);
     ck_assert_ptr_null(it);
 }
@@ -357,6 +357,40 @@ START_TEST(test_measure_needs_mode)
 }
 END_TEST
 
+/* Of two clouds the fastest is the one with the least mean, among those that were measured twice on
+ * either and are right on both. */
+START_TEST(test_join)
+{
+    static struct vx_measure_report all, one;
+    static const struct {
+        f64 first, second, mean;
+        bool right, finals[2];
+    } cases[] = {{10, 40, 20, true, {true, true}},
+                 {20, 5, 10, true, {true, false}},
+                 {4, 4, 4, true, {false, false}},
+                 {2, 2, 2, false, {true, true}}};
+    all.count = one.count = (i32)VX_COUNT(cases);
+    for (i32 i = 0; i < all.count; i++) {
+        const struct vx_conv_choice choice = {VX_CONV_MASKED, i};
+        all.results[i] = (struct vx_measure_result){.choice = choice,
+                                                    .right = true,
+                                                    .final = cases[i].finals[0],
+                                                    .ns = cases[i].first};
+        one.results[i] = (struct vx_measure_result){.choice = choice,
+                                                    .right = cases[i].right,
+                                                    .final = cases[i].finals[1],
+                                                    .ns = cases[i].second};
+    }
+    vx_measure_join(&one, 1, &all);
+    ck_assert_int_eq(all.best, 1);
+    ck_assert_int_eq(all.rejected, 1);
+    for (i32 i = 0; i < all.count; i++)
+        ck_assert_double_eq_tol(all.results[i].ns, cases[i].mean, 1.5);
+    vx_measure_join(&one, 2, &all); /* weighs a third */
+    ck_assert_double_eq_tol(all.results[0].ns, 25.2, 1.5);
+}
+END_TEST
+
 static Suite *measure_suite(void)
 {
     Suite *suite = suite_create("measure");
@@ -366,6 +400,7 @@ static Suite *measure_suite(void)
     tcase_add_test(pure, test_quantile);
     tcase_add_test(pure, test_candidates);
     tcase_add_test(pure, test_device_words);
+    tcase_add_test(pure, test_join);
     suite_add_tcase(suite, pure);
     TCase *device = tcase_create("device");
     tcase_set_timeout(device, 30); /* references in C, run a hundred times each */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define HASH   "0123456789ab"
-#define HEADER "voxeld-tune 1 fake\n"
+#define HEADER "voxeld-tune 2 fake\n"
 
 static struct vx_tune_table *table_of(const char *rows)
 {
@@ -140,9 +140,9 @@ START_TEST(test_pick_row)
     static const struct {
         i64 n;
         bool found;
-    } cases[] = {{64160, true},   {1 << 15, true},        {(1 << 16) - 1, true},
-                 {1 << 16, true}, {(1 << 18) - 1, true},  {1 << 18, false},
-                 {1 << 13, true}, {(1 << 13) - 1, false}, {1, false}};
+    } cases[] = {{64160, true},   {1 << 15, true},       {(1 << 16) - 1, true},
+                 {1 << 16, true}, {(1 << 18) - 1, true}, {1 << 18, false},
+                 {14336, true},   {14335, false},        {1, false}};
     for (size_t i = 0; i < VX_COUNT(cases); i++) {
         problem.n = cases[i].n;
         ck_assert_int_eq(vx_pick_conv(&pick, &problem, &choice), cases[i].found);
@@ -226,17 +226,45 @@ START_TEST(test_pick_density)
         i64 n;
         f64 fill;
         bool dear;
-    } cases[] = {{64160, 0, false},        {64160, 0.47, false},
-                 {64160, 1, false},        {64160, 0.125, false},
-                 {64160, 0.12, true},      {64160, 1.0 / 27, true},
-                 {64160 * 4, 0.05, true},  {(1 << 15) - 1, 0.05, false},
-                 {64160 * 16, 0.05, true}, {1 << 15, 0.05, true}};
+    } cases[] = {
+        {64160, 0, false},       {64160, 0.47, false},         {64160, 1, false},
+        {64160, 0.125, false},   {64160, 0.12, true},          {64160, 1.0 / 27, true},
+        {64160 * 4, 0.05, true}, {(1 << 15) - 1, 0.05, false}, {64160 * 16, 0.05, true},
+        {1 << 15, 0.05, false},  {57344, 0.05, true},          {57343, 0.05, false}};
     for (size_t i = 0; i < VX_COUNT(cases); i++) {
         problem.n = cases[i].n;
         problem.fill = cases[i].fill;
         ck_assert(vx_pick_conv(&pick, &problem, &choice));
         ck_assert_int_eq(choice.tile, cases[i].dear ? dear.tile : cheap.tile);
     }
+    vx_tune_table_close(&table);
+}
+END_TEST
+
+/* A layer without a row takes that of the square layer with its columns, which is no measurement of
+ * it, unless it has many more or fewer channels in. */
+START_TEST(test_pick_like)
+{
+    struct vx_conv_problem problem = problem_of(64160, 3, 128, 128);
+    const struct vx_conv_choice dear = dear_choice(&problem);
+    struct vx_conv_choice choice;
+    char text[VX_TUNE_LINE_BYTES];
+    row_text(&problem, &dear, 1000, text);
+    struct vx_tune_table *table = table_of(text);
+    struct vx_pick pick = pick_of(table);
+    static const struct {
+        i32 ci;
+        bool like;
+    } cases[] = {{16, false}, {32, true}, {256, true}, {512, true}, {528, false}};
+    for (size_t i = 0; i < VX_COUNT(cases); i++) {
+        problem.ci = cases[i].ci;
+        ck_assert(!vx_pick_conv(&pick, &problem, &choice));
+        ck_assert_int_eq(choice.tile == dear.tile, cases[i].like);
+    }
+    pick.device[0] = 0; /* another device's table */
+    problem.ci = 256;
+    ck_assert(!vx_pick_conv(&pick, &problem, &choice));
+    ck_assert_int_ne(choice.tile, dear.tile);
     vx_tune_table_close(&table);
 }
 END_TEST
@@ -262,6 +290,7 @@ int main(void)
     tcase_add_test(pick, test_pick_row);
     tcase_add_test(pick, test_pick_order);
     tcase_add_test(pick, test_pick_density);
+    tcase_add_test(pick, test_pick_like);
     tcase_add_test(pick, test_pick_lost_tile);
     suite_add_tcase(suite, pick);
     SRunner *runner = srunner_create(suite);

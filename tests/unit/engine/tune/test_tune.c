@@ -10,8 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HASH   "0123456789ab"
-#define HEADER "voxeld-tune 1 fake\n"
+#define HASH     "0123456789ab"
+#define HEADER   "voxeld-tune 2 fake\n"
+#define HEADER_1 "voxeld-tune 1 fake\n"
 
 /* --- shapes --- */
 
@@ -91,10 +92,10 @@ START_TEST(test_table_refuses)
         const char *text, *says;
     } cases[] = {
         {"", "line 1"},
-        {"voxeld-tune 2 fake\n", "line 1"},
-        {"voxeld-tune 1 fake", "line 1"},
-        {"voxeld-tune 1 \n", "line 1"},
-        {"voxeld-tune 1 NVIDIA H200\n", "NVIDIA H200"},
+        {"voxeld-tune 3 fake\n", "line 1"},
+        {"voxeld-tune 2 fake", "line 1"},
+        {"voxeld-tune 2 \n", "line 1"},
+        {"voxeld-tune 2 NVIDIA H200\n", "NVIDIA H200"},
         {HEADER "\n", "line 2"},
         {HEADER HASH " 16 16 27 FP16 8 3 masked 1 5", "line 2"},
         {HEADER HASH " 16 16 27 FP16 8 3 masked 1 5\n" HASH "\n", "line 3"},
@@ -106,8 +107,10 @@ START_TEST(test_table_refuses)
         {HEADER HASH " 16 16 +27 FP16 8 3 masked 1 5\n", "V"},
         {HEADER HASH " 16 16 027 FP16 8 3 masked 1 5\n", "V"},
         {HEADER HASH " 16 16 27 FP64 8 3 masked 1 5\n", "type"},
-        {HEADER HASH " 16 16 27 FP16 0 3 masked 1 5\n", "bit length"},
-        {HEADER HASH " 16 16 27 FP16 32 3 masked 1 5\n", "bit length"},
+        {HEADER HASH " 16 16 27 FP16 0 3 masked 1 5\n", "N as"},
+        {HEADER HASH " 16 16 27 FP16 2147483648 3 masked 1 5\n", "N as"},
+        {HEADER_1 HASH " 16 16 27 FP16 0 3 masked 1 5\n", "bit length"},
+        {HEADER_1 HASH " 16 16 27 FP16 32 3 masked 1 5\n", "bit length"},
         {HEADER HASH " 16 16 27 FP16 8 8 masked 1 5\n", "eighth"},
         {HEADER HASH " 16 16 27 FP16 8 3 auto 1 5\n", "algorithm"},
         {HEADER HASH " 16 16 27 FP16 8 3 best 1 5\n", "algorithm"},
@@ -137,9 +140,9 @@ START_TEST(test_table_sorts_and_replaces)
     struct vx_tune_table *table = table_of(
         "ffffffffffff 16 16 27 FP16 8 3 masked 1,2 5\n" HASH
         " 32 16 27 BF16 8 3 masked 1,0,2 6\n" HASH
-        " 16 16 27 TF32 9 3 explicit 0 7\n" HASH " 32 16 27 BF16 8 3 masked 4 8\n");
+        " 16 16 27 TF32 16 3 explicit 0 7\n" HASH " 32 16 27 BF16 8 3 masked 4 8\n");
     char line[VX_TUNE_LINE_BYTES];
-    static const char *const rows[] = {HASH " 16 16 27 TF32 9 3 explicit 0 7\n",
+    static const char *const rows[] = {HASH " 16 16 27 TF32 16 3 explicit 0 7\n",
                                        HASH " 32 16 27 BF16 8 3 masked 4 8\n",
                                        "ffffffffffff 16 16 27 FP16 8 3 masked 1,2 5\n"};
     ck_assert_int_eq(vx_tune_table_count(table), 3);
@@ -152,18 +155,47 @@ START_TEST(test_table_sorts_and_replaces)
 }
 END_TEST
 
+/* Each N has one class, whose N follow each other; four divide each power of two from 2^10 to 2^18,
+ * and a row of version 1 stands in the middle of its bit length. */
+START_TEST(test_sizes)
+{
+    for (i32 size = 1; size <= VX_SIZES_MAX; size++) {
+        const i64 first = vx_size_first(size), last = vx_size_last(size);
+        ck_assert_int_eq(vx_size_class(first), size);
+        ck_assert_int_eq(vx_size_class(last), size);
+        ck_assert_int_ge(vx_size_middle(size), first);
+        ck_assert_int_le(vx_size_middle(size), last);
+        const bool part = first >= 1 << 10 && last < 1 << 18;
+        ck_assert_int_eq(last - first + 1,
+                         part ? (i64)1 << (vx_bit_length((u64)first) - 3) : first);
+    }
+    ck_assert_int_eq(vx_size_first(VX_SIZES_MAX + 1), (i64)1 << 31);
+    struct vx_tune_table *table;
+    struct vx_why why = {""};
+    static const char old[] = HEADER_1 HASH " 16 16 27 FP16 1 3 masked 1 5\n" HASH
+                                            " 16 16 27 FP16 14 3 masked 1 5\n" HASH
+                                            " 16 16 27 FP16 31 3 masked 1 5\n";
+    static const i64 firsts[] = {1, 12288, (i64)1 << 30};
+    ck_assert_ptr_null(vx_tune_table_open("fake", &why, &table).fault);
+    ck_assert(!vx_tune_table_parse(table, "t", old, sizeof old - 1, &why).fault);
+    for (i32 i = 0; i < 3; i++)
+        ck_assert_int_eq(vx_size_first(vx_tune_table_row(table, i)->size), firsts[i]);
+    vx_tune_table_close(&table);
+}
+END_TEST
+
 /* Eighths are kept as densities: 0 is sparse, all others are of surfaces. */
 START_TEST(test_table_densities)
 {
     static const struct {
         const char *row, *kept;
         enum vx_density density;
-    } cases[] = {{HASH " 16 16 27 FP16 9 0 masked 1 7\n", NULL, VX_DENSITY_SPARSE},
-                 {HASH " 16 16 27 FP16 9 3 masked 1 7\n", NULL, VX_DENSITY_SURFACE},
-                 {HASH " 16 16 27 FP16 9 1 masked 1 7\n",
-                  HASH " 16 16 27 FP16 9 3 masked 1 7\n", VX_DENSITY_SURFACE},
-                 {HASH " 16 16 27 FP16 9 7 masked 1 7\n",
-                  HASH " 16 16 27 FP16 9 3 masked 1 7\n", VX_DENSITY_SURFACE}};
+    } cases[] = {{HASH " 16 16 27 FP16 16 0 masked 1 7\n", NULL, VX_DENSITY_SPARSE},
+                 {HASH " 16 16 27 FP16 16 3 masked 1 7\n", NULL, VX_DENSITY_SURFACE},
+                 {HASH " 16 16 27 FP16 16 1 masked 1 7\n",
+                  HASH " 16 16 27 FP16 16 3 masked 1 7\n", VX_DENSITY_SURFACE},
+                 {HASH " 16 16 27 FP16 16 7 masked 1 7\n",
+                  HASH " 16 16 27 FP16 16 3 masked 1 7\n", VX_DENSITY_SURFACE}};
     char line[VX_TUNE_LINE_BYTES];
     for (size_t i = 0; i < VX_COUNT(cases); i++) {
         struct vx_tune_table *table = table_of(cases[i].row);
@@ -174,8 +206,8 @@ START_TEST(test_table_densities)
         vx_tune_table_close(&table);
     }
     /* Two densities of one problem are two rows, the sparse one first. */
-    struct vx_tune_table *both = table_of(HASH " 16 16 27 FP16 9 3 masked 1 7\n" HASH
-                                               " 16 16 27 FP16 9 0 masked 1 7\n");
+    struct vx_tune_table *both = table_of(HASH " 16 16 27 FP16 16 3 masked 1 7\n" HASH
+                                               " 16 16 27 FP16 16 0 masked 1 7\n");
     ck_assert_int_eq(vx_tune_table_count(both), 2);
     ck_assert_int_eq(vx_tune_table_row(both, 0)->density, VX_DENSITY_SPARSE);
     vx_tune_table_close(&both);
@@ -259,10 +291,10 @@ START_TEST(test_longest_line)
     for (int extra = 0; extra < 2; extra++) {
         struct vx_tune_table *table;
         char device[VX_TUNE_LINE_BYTES];
-        const int length = VX_TUNE_LINE_BYTES - 1 - (int)strlen("voxeld-tune 1 ") + extra;
+        const int length = VX_TUNE_LINE_BYTES - 1 - (int)strlen("voxeld-tune 2 ") + extra;
         memset(device, 'd', (size_t)length);
         device[length] = '\0';
-        (void)snprintf(text, sizeof text, "voxeld-tune 1 %s\n", device);
+        (void)snprintf(text, sizeof text, "voxeld-tune 2 %s\n", device);
         ck_assert_ptr_null(vx_tune_table_open("fake", &why, &table).fault);
         vx_status status = vx_tune_table_parse(table, "t", text, strlen(text), &why);
         ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
@@ -388,6 +420,7 @@ static Suite *tune_suite(void)
     TCase *table = tcase_create("table");
     tcase_add_loop_test(table, test_table_refuses, 0, 30);
     tcase_add_test(table, test_table_sorts_and_replaces);
+    tcase_add_test(table, test_sizes);
     tcase_add_test(table, test_table_densities);
     tcase_add_test(table, test_table_file);
     tcase_add_test(table, test_table_full);

@@ -80,9 +80,9 @@ static void open(int kind)
     for (i32 i = 0; i < plan->launches_count; i++) {
         const struct vx_launch *launch = &plan->launches[i];
         if (!vx_gpu_is_conv(launch) || launch->map < 0) continue;
-        const int sizes = vx_bit_length((u64)choices->rows_max[launch->set]);
-        for (int bits = 1; bits <= sizes; bits++)
-            vx_gpu_choice_set(choices, i, bits,
+        const i32 sizes = vx_size_class(choices->rows_max[launch->set]);
+        for (i32 size = 1; size <= sizes; size++)
+            vx_gpu_choice_set(choices, i, size,
                               &(struct vx_conv_choice){VX_CONV_MASKED, 0});
     }
 }
@@ -163,7 +163,7 @@ START_TEST(need_is_the_most_of_all_sizes)
     /* As tuning may find: from 128 to 255 rows, pairs are listed. */
     for (i32 i = 0; i < choices->plan->launches_count; i++)
         if (vx_gpu_is_conv(&choices->plan->launches[i]))
-            vx_gpu_choice_set(choices, i, 8,
+            vx_gpu_choice_set(choices, i, vx_size_class(200),
                               &(struct vx_conv_choice){VX_CONV_PAIRS_LIST, 0});
     for (size_t i = 0; i < VX_COUNT(ends); i++) {
         for (n++; n <= ends[i]; n++) {

@@ -264,12 +264,11 @@ START_TEST(a_batch_waits_for_memory)
                                              {.request = 14, .nameless = true}};
     const struct vx_gpu_mix_pick second[2] = {{.request = 3},
                                               {.request = 9, .nameless = true}};
-    const i64 sizes[2] = {900, 3000};
+    const struct vx_gpu_sizes sizes = {(i64[]){900, 3000}, 2, false, NULL};
     struct vx_engine_stats stats;
     expect("fp32", 2, 1u << 3 | 1u << 9 | 1u << 14);
     model->gpu->choices->beside_rows_most = 0; /* as of most of the memory */
-    vx_gpu_places_make(model->gpu->choices, &(struct vx_gpu_sizes){sizes, 2, false, NULL},
-                       &places);
+    vx_gpu_places_make(model->gpu->choices, &sizes, &places);
     reopen(places.bytes + places.bytes / 8, 32 << 20, 3);
     struct vx_gpu_mix_sent *a = vx_gpu_mix_send(&mix, first, 2);
     struct vx_gpu_mix_sent *b = vx_gpu_mix_send(&mix, second, 2);

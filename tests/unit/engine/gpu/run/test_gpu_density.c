@@ -229,7 +229,7 @@ START_TEST(a_set_choice_is_for_all_without_their_own)
     const struct vx_conv_choice own =
         *vx_gpu_choice_get(choices, 1, 300, VX_DENSITY_SPARSE);
     for (i32 launch = 0; launch < 2; launch++) {
-        vx_gpu_choice_set(choices, launch, vx_bit_length(300), &mine);
+        vx_gpu_choice_set(choices, launch, vx_size_class(300), &mine);
         const struct vx_conv_choice *surface =
             vx_gpu_choice_get(choices, launch, 300, VX_DENSITY_SURFACE);
         const struct vx_conv_choice *sparse =

@@ -209,7 +209,8 @@ START_TEST(bounds_are_enough)
     ck_assert(!vx_gpu_choices_open(&want, &choices).fault);
     /* As tuning may find: layer "c" lists pairs from 512 to 1023 rows. */
     ck_assert_int_eq(plan->launches[2].node->layer->channels, 1024);
-    vx_gpu_choice_set(choices, 2, 10, &(struct vx_conv_choice){VX_CONV_PAIRS_LIST, 0});
+    vx_gpu_choice_set(choices, 2, vx_size_class(600),
+                      &(struct vx_conv_choice){VX_CONV_PAIRS_LIST, 0});
     for (i64 n = 40; n <= 1 << 20; n = n * 7 / 2) {
         i64 rows[2] = {n, n};
         vx_gpu_places_make(choices, &(struct vx_gpu_sizes){rows, 1, true, NULL}, &places);
