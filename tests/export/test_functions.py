@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch's functions on features, each against torch itself."""
 
+import json
 import os
 import subprocess
 
@@ -124,6 +125,8 @@ CASES = {
         lambda n, x, y: x.view(-1, 2, 4).reshape(len(x), -1) + y,
         lambda n, x, y: x.reshape(len(x), 4, 2).flatten(1) * 2,
         lambda n, x, y: x.view_as(y).neg(),
+        lambda n, x, y: torch.flatten(x.unflatten(-1, (2, 4)), start_dim=-2, end_dim=-1) + y,
+        lambda n, x, y: torch.reshape(torch.squeeze(n.one_channel(x), dim=-1), shape=(-1, 1)),
     ],
     "some channels": [
         lambda n, x, y: x[:, 2:5],
@@ -144,6 +147,11 @@ CASES = {
         lambda n, x, y: x.view(-1, 2, 4).sum(dim=2),
         lambda n, x, y: x[:, :6].reshape(len(x), 2, 3).mean(-1),
         lambda n, x, y: x.mean(1, keepdim=True),
+    ],
+    "by numpy's names": [
+        lambda n, x, y: torch.sum(x, axis=-1, keepdims=True),
+        lambda n, x, y: torch.cat([x, y], axis=1),
+        lambda n, x, y: x.view(-1, 2, 4).mean(axis=1),
     ],
     "made of parameters": [
         lambda n, x, y: x * (1 + n.scale) + n.shift.squeeze(0),
@@ -181,6 +189,68 @@ def test_a_factor_is_no_batch_norm_without_statistics(folder):
     assert "never gathered" not in done.stdout + done.stderr, done
 
 
+FOLDS = {
+    "by dims": lambda d: d.flatten(1, 2),
+    "as a function, by name": lambda d: torch.flatten(d, start_dim=1, end_dim=2),
+    "from the end": lambda d: torch.flatten(input=d, start_dim=-4, end_dim=-3),
+    "as a module": lambda d: nn.Flatten(1, 2)(d),
+    "in two steps": lambda d: d.view(d.shape).view(2, -1, *d.shape[3:]),
+    "by a shape's name": lambda d: torch.reshape(d, shape=(len(d), -1, *d.shape[3:])),
+    "like another": lambda d: d.reshape_as(torch.empty(2, 48, 5, 7)),
+}
+
+
+def dense_of(fold, height):
+    """A network of a dense output that `fold` sees with another shape, and its example."""
+    net = Net([])
+    net.conv = sp.SparseConv3d(4, 8, (2, 2, 2), (12 // height, 2, 2), bias=False)
+    net.forward = lambda x: fold(net.conv(x).dense())
+    coords = cloud("scatter", (12, 10, 14))
+    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
+    return trained(net), x
+
+
+def last_layer(folder):
+    return json.loads((folder / "network.json").read_text())["layers"][-1]
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_a_birds_eye_view(folder, name):
+    """However its fold is written; the way of most networks is flatten(1, 2)."""
+    from_module(*dense_of(FOLDS[name], 6), folder)
+    assert last_layer(folder)["fold"] is True
+
+
+def test_a_birds_eye_view_of_one_slice(folder):
+    """Without its only slice a dense tensor has the same shape as folded."""
+    net, x = dense_of(lambda d: d.squeeze(2), 1)
+    assert net(x).dim() == 4
+    from_module(net, x, folder)
+    assert last_layer(folder)["fold"] is True
+    from_module(*dense_of(lambda d: d.squeeze(), 6), folder)  # it has no axis of 1 to leave out
+    assert "fold" not in last_layer(folder)
+
+
+OTHER_SHAPES = {
+    "other axes": (lambda d: d.flatten(2, 3), "it makes shape (2, 8, 30, 7) of (2, 8, 6, 5, 7)"),
+    "named axes": (
+        lambda d: torch.flatten(d, start_dim=-2),
+        "torch's flatten in the network's own forward: it makes shape (2, 8, 6, 35) of",
+    ),
+    "another axis": (lambda d: d.unsqueeze(-1), "makes shape (2, 8, 6, 5, 7, 1) of (2, 8, 6, 5"),
+    "turned axes": (lambda d: d.permute(0, 2, 1, 3, 4).flatten(1, 2), "torch's permute in"),
+    "other bits": (lambda d: d.view(torch.int32), "it reads the bytes of its numbers as another"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SHAPES)
+def test_another_shape_of_a_dense_output(folder, name):
+    fold, said = OTHER_SHAPES[name]
+    with pytest.raises(ExportError) as error:
+        from_module(*dense_of(fold, 6), folder)
+    assert said in str(error.value)
+
+
 REFUSED = {
     "rows": (
         lambda n, x, y: x[0:2, :],
@@ -207,7 +277,11 @@ REFUSED = {
         lambda n, x, y: x.repeat_interleave(torch.arange(8), dim=1),
         "it repeats by a Tensor; expected one number",
     ),
-    "other bits": (lambda n, x, y: x.view(torch.int32), "view in the network's own forward"),
+    "other bits": (
+        lambda n, x, y: x.view(torch.int32),
+        "view in the network's own forward: it reads the bytes of its numbers as another type",
+    ),
+    "an axis of one": (lambda n, x, y: torch.unsqueeze(x, dim=1), ", 1, 8) of ("),
     "a norm without statistics": (
         lambda n, x, y: n.untracked(x),
         "in module untracked: it has no running statistics (track_running_stats=False), and uses",

@@ -68,7 +68,7 @@ REFUSED = {
         "which is not a parameter or buffer with 8",
     ),
     "a tensor of the input": (lambda n, x: torch.ones(5, 8), "does not come from the features"),
-    "rows": (lambda n, x: n.conv(x).features.view(-1, 4), "it makes shape (-1, 4) of"),
+    "rows": (lambda n, x: n.conv(x).features.view(-1, 4), ", 4) of ("),
     "dense, then": (lambda n, x: n.conv(x).dense() * 2, "reads the dense of"),
     "nothing": (lambda n, x: None, "the network returns no tensor that comes from the features"),
     "too many": (

@@ -95,23 +95,24 @@ def _view(name):
 
     def make(trace, x, *args, **kwargs):
         value, rows = trace.value(x, "it"), x.shape[0]
-        shape = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+        if any(isinstance(thing, torch.dtype) for thing in (*args, *kwargs.values())):
+            raise ExportError("it reads the bytes of its numbers as another type")
+        # What the arguments mean is torch's to say: dims by name, from the end, sizes of -1.
+        seen = tuple(getattr(torch.empty(x.shape, device="meta"), name)(*args, **kwargs).shape)
         if value.kind == "dense":
-            return trace.library.dense_view(trace, value, x, shape)
-        seen = ()
-        if not any(isinstance(thing, torch.dtype) for thing in (*args, *kwargs.values())):
-            seen = tuple(getattr(torch.empty(x.shape, device="meta"), name)(*args, **kwargs).shape)
+            return value if seen == x.shape else trace.library.dense_view(trace, value, x, seen)
         if seen == (rows, value.channels) or (value.channels == 1 and seen == (rows,)):
             made = Value(value.layer, value.channels, value.on)
             return made if value.kind == "blocks" else value
         if value.kind == "rows" and len(seen) == 3 and seen[0] == rows and name != "unsqueeze":
             return Value(value.layer, value.channels, value.on, "blocks", parts=seen[1:])
-        raise ExportError(f"it makes shape {tuple(shape)} of {tuple(x.shape)}")
+        raise ExportError(f"it makes shape {seen} of {tuple(x.shape)}")
 
     return make
 
 
-for _name in ("view", "reshape", "flatten", "squeeze", "unsqueeze", "view_as", "reshape_as"):
+_VIEWS = "view reshape flatten unflatten squeeze unsqueeze view_as reshape_as"
+for _name in _VIEWS.split():
     function(_name)(_view(_name))
 
 
@@ -371,8 +372,7 @@ def _div(trace, x, other, rounding_mode=None):
 
 
 @function("cat", "concat", "concatenate")
-def _cat(trace, tensors, dim=0, axis=None):
-    dim = dim if axis is None else axis
+def _cat(trace, tensors, dim=0):
     if dim not in (1, -1):
         raise ExportError(f"dim {dim}; expected 1, side by side")
     return trace.network.concat([_rows(trace, tensor) for tensor in tensors], trace.place("concat"))

@@ -28,6 +28,7 @@ from .network import Value
 
 _RANDOM = ("rand", "normal_", "bernoulli", "dropout", "uniform_", "multinomial", "poisson")
 _NUMBERS = frozenset("item tolist numpy __float__ __int__ __array__".split())
+_NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # what torch's functions take, too
 
 
 class Unknown:
@@ -207,6 +208,7 @@ class Trace(TorchFunctionMode):
         if "input" in kwargs:  # what torch calls its first argument
             args = (kwargs["input"], *args)
             kwargs = {key: value for key, value in kwargs.items() if key != "input"}
+        kwargs = {_NUMPYS.get(key, key): value for key, value in kwargs.items()}
         changed = args[0] if result is None else result  # x[rows] = y has no result
         if unknown or not make:
             why = unknown.why if unknown else f"torch's {name} {self.said()}, which no layer does"

@@ -76,9 +76,9 @@ class Library:
         return self._refused
 
     def dense_view(self, trace, value, x, shape):
-        """`x`, the dense tensor that `value` is, seen with another shape."""
+        """`x`, the dense tensor that `value` is, seen with another shape, a tuple of sizes."""
         del trace, value
-        raise ExportError(f"it makes shape {tuple(shape)} of {tuple(x.shape)}")
+        raise ExportError(f"it makes shape {shape} of {tuple(x.shape)}")
 
     def remember(self, on, coords):
         """Keeps the coordinates of a set, in the order of the library's rows."""

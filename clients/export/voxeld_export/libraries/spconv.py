@@ -74,10 +74,7 @@ class Spconv(Library):
     def dense_view(self, trace, value, x, shape):
         """[B, C, D, H, W] as [B, C * D, H, W]: bird's-eye view."""
         made = trace.network.layer(value.layer)
-        if x.dim() == 5 and tuple(shape) in (
-            (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]),
-            (x.shape[0], -1, *x.shape[3:]),
-        ):
+        if x.dim() == 5 and shape == (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]):
             source = trace.network.values[made["input"]]
             return trace.network.add(
                 "to_dense",
