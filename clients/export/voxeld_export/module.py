@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .axes import columns_note
-from .errors import ExportError
+from .errors import ExportError, some
 from .example import Example, four_of
 from .libraries import library_of
 from .network import Network
@@ -64,12 +64,15 @@ def from_module(
     """
     if datatype not in DATATYPES:
         raise ExportError(f'datatype "{datatype}"; expected one of {", ".join(DATATYPES)}')
-    for name, module in net.named_modules():
-        if module.training and isinstance(module, _TRAINED):
-            raise ExportError(
-                f"module {name} is in training mode, where its answers follow the batch; "
-                "call eval() first"
-            )
+    training = [
+        name
+        for name, module in net.named_modules()
+        if module.training and isinstance(module, _TRAINED)
+    ]
+    if training:
+        raise ExportError(
+            f"in training mode, where answers follow the batch: {some(training)}; call eval() first"
+        )
     source = _Source(net, example, feats, coords)
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
@@ -121,7 +124,6 @@ class _Source:
                 f"the example has {len(feats)} voxels; expected {VOXELS_MIN} or more, some of them "
                 "neighbours, so that it shows what the network does"
             )
-        library.check(net, feats)
         self.feats = feats
         self.request = Example(_coords(coords), feats.detach().cpu().float().numpy().copy())
 

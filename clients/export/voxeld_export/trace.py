@@ -167,6 +167,8 @@ class Trace(TorchFunctionMode):
     # --- the pass ---
 
     def __enter__(self):
+        for owner, method, wrap in self.library.wrapped(self):
+            self._replace(owner, method, wrap(getattr(owner, method)))
         for name, module in self.net.named_modules():
             self._watch(name, module)
         for owner, method, added in self.library.methods(self):
@@ -302,7 +304,7 @@ class Trace(TorchFunctionMode):
 
     def _watch_method(self, owner, method, added):
         """A method of a sparse tensor that does what a layer does, as dense() is."""
-        plain, own = getattr(owner, method), method in vars(owner)
+        plain = getattr(owner, method)
 
         def run(this, *args, **kwargs):
             if self._paused:
@@ -315,6 +317,11 @@ class Trace(TorchFunctionMode):
                     self.refuse(result, getattr(error, "why", str(error)))
             return result
 
+        self._replace(owner, method, run)
+
+    def _replace(self, owner, method, run):
+        """Until the trace ends."""
+        plain, own = getattr(owner, method), method in vars(owner)
         setattr(owner, method, run)
         self._undo.callback(
             lambda: setattr(owner, method, plain) if own else delattr(owner, method)
