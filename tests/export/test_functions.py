@@ -189,6 +189,37 @@ def test_a_factor_is_no_batch_norm_without_statistics(folder):
     assert "never gathered" not in done.stdout + done.stderr, done
 
 
+def test_what_is_computed_twice_is_one_layer(folder):
+    """By a module of the same features; what is done in place to one result is not the other's."""
+    functions = [
+        lambda n, x, y: n.linear(x),
+        lambda n, x, y: n.linear(x).relu_(),
+        lambda n, x, y: n.linear(x),
+        lambda n, x, y: n.linear(y),
+        lambda n, x, y: n.other(n.sparse).features,
+        lambda n, x, y: n.scale * x + x * n.scale,
+        lambda n, x, y: n.shift + x,
+    ]
+    net = trained(Net(functions))
+    net.forward = lambda x: [setattr(net, "sparse", x), Net.forward(net, x)][1]
+    coords = cloud("scatter", (12, 10, 14))
+    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
+    from_module(net, x, folder)
+    document = json.loads((folder / "network.json").read_text())
+    assert [(layer["name"], layer["op"]) for layer in document["layers"]] == [
+        ("conv", "subm_conv"),
+        ("other", "subm_conv"),
+        ("linear", "linear"),
+        ("relu", "relu"),
+        ("linear_2", "linear"),
+        ("mul", "batch_norm"),
+        ("add", "add"),
+        ("add_2", "batch_norm"),
+    ]
+    made = {output["name"]: output["layer"] for output in document["outputs"]}
+    assert [made[name] for name in "01234"] == ["linear", "relu", "linear", "linear_2", "other"]
+
+
 FOLDS = {
     "by dims": lambda d: d.flatten(1, 2),
     "as a function, by name": lambda d: torch.flatten(d, start_dim=1, end_dim=2),
