@@ -191,7 +191,7 @@ MISTAKES = {
     "no module": (["module", "/nowhere.py:net", "-o", "x"], 1, "no file /nowhere.py"),
     "nothing to check": (["check", "/nowhere"], 1, "/nowhere does not exist; expected REPOSITORY/"),
     "a file to check": (["check", "/dev/null"], 1, "/dev/null is no folder; expected REPOSITORY/"),
-    "a model that nobody exported": (["check", "/dev"], 1, "/dev has no example.npz, a request and"),
+    "a model by hand": (["check", "/dev"], 1, "/dev has no example.npz, a request and its source"),
 }
 
 

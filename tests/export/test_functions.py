@@ -11,7 +11,7 @@ import torch
 from conftest import cloud, trained
 from torch import nn
 from torch.nn import functional as F
-from voxeld_export import ExportError, from_module
+from voxeld_export import CheckFailed, ExportError, from_module
 from voxeld_export.functions import FUNCTIONS, READ_ONLY
 
 
@@ -61,6 +61,11 @@ def changed_in_place(net, x, y):
     whole.mul_(0.5)
     whole += y
     return view.relu()
+
+
+def example():
+    coords = cloud("scatter", (12, 10, 14))
+    return sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
 
 
 CASES = {
@@ -173,17 +178,13 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_function(folder, name):
-    coords = cloud("scatter", (12, 10, 14))
-    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
-    report = from_module(trained(Net(CASES[name])), x, folder)
+    report = from_module(trained(Net(CASES[name])), example(), folder)
     assert len(report.differences) == len(CASES[name])
 
 
 def test_a_factor_is_no_batch_norm_without_statistics(folder):
     """What the exporter writes itself must not look like a network that nobody trained."""
-    coords = cloud("scatter", (12, 10, 14))
-    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
-    from_module(trained(Net([lambda n, x, y: x * n.scale])), x, folder)
+    from_module(trained(Net([lambda n, x, y: x * n.scale])), example(), folder)
     done = subprocess.run([os.environ["VOXELD"], "check", folder], capture_output=True, text=True)
     assert done.returncode == 0 and "batch_norm" in done.stdout, done
     assert "never gathered" not in done.stdout + done.stderr, done
@@ -202,9 +203,7 @@ def test_what_is_computed_twice_is_one_layer(folder):
     ]
     net = trained(Net(functions))
     net.forward = lambda x: [setattr(net, "sparse", x), Net.forward(net, x)][1]
-    coords = cloud("scatter", (12, 10, 14))
-    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
-    from_module(net, x, folder)
+    from_module(net, example(), folder)
     document = json.loads((folder / "network.json").read_text())
     assert [(layer["name"], layer["op"]) for layer in document["layers"]] == [
         ("conv", "subm_conv"),
@@ -236,9 +235,7 @@ def dense_of(fold, height):
     net = Net([])
     net.conv = sp.SparseConv3d(4, 8, (2, 2, 2), (12 // height, 2, 2), bias=False)
     net.forward = lambda x: fold(net.conv(x).dense())
-    coords = cloud("scatter", (12, 10, 14))
-    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
-    return trained(net), x
+    return trained(net), example()
 
 
 def last_layer(folder):
@@ -329,6 +326,76 @@ REFUSED = {
 }
 
 
+NEAREST = {
+    "relu6": (nn.ReLU6(), "hardtanh in module act, which no layer does; the nearest that is"),
+    "a function": (F.relu6, "relu6 in the network's own forward, which no layer does; the nearest"),
+    "in place": (lambda x: x.clamp_(min=0), "served is relu"),
+    "elu": (nn.ELU(), "the nearest that is served is leaky_relu"),
+    "prelu": (nn.PReLU(), "the nearest that is served is leaky_relu of one fixed slope"),
+    "hardswish": (nn.Hardswish(), "torch's hardswish in module act, which no layer does; the near"),
+    "mish": (nn.Mish(), "torch's mish in module act, which no layer does; the nearest that is"),
+    "gelu": (nn.GELU(approximate="tanh"), 'approximate="tanh"; the nearest that is served is'),
+    "no other": (torch.cos, "torch's cos in the network's own forward, which no layer does"),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_the_nearest_that_is_served(folder, name):
+    act, said = NEAREST[name]
+    net = Net([])
+    net.act = act if isinstance(act, nn.Module) else None
+    net.forward = lambda x: act(net.conv(x).features)
+    with pytest.raises(ExportError) as error:
+        from_module(trained(net), example(), folder)
+    assert said in str(error.value)
+
+
+def test_what_is_nearest_is_there():
+    from voxeld_export.functions import NEAREST as nearest
+
+    assert not set(nearest).intersection(FUNCTIONS)
+    assert {near.split()[0].strip(",") for near in nearest.values()} <= set(FUNCTIONS)
+    for name in nearest:
+        assert hasattr(torch, name) or hasattr(F, name)
+
+
+class Head(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+CASTS = {
+    "half": (lambda m, x: x.half(), "half in module head, which casts features to float16: the"),
+    "and back": (lambda m, x: m.linear(x.half().float()), "torch's half in module head, which"),
+    "a type": (lambda m, x: x.type(torch.bfloat16) + 1, "type in module head, which casts fea"),
+    "of blocks": (lambda m, x: x.view(-1, 2, 4).to(torch.float16).float().mean(1), "torch's to"),
+    "whole numbers": (lambda m, x: x.to(torch.int32), "to in module head, which makes int32 of"),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_a_cast(folder, name):
+    """It is named, where only the proof failed; what no output needs may be cast."""
+    function, said = CASTS[name]
+    net = trained(Net([lambda n, x, y: n.head(x), lambda n, x, y: x.double()]))
+    net.head = Head(function)
+    with pytest.raises(ExportError) as error:
+        from_module(net, example(), folder)
+    assert said in str(error.value) and not isinstance(error.value, CheckFailed)
+    from_module(net, example(), folder, outputs={"1": "features"})
+
+
+def test_a_cast_whose_rounding_is_allowed(folder):
+    net = trained(Net([lambda n, x, y: x.half().float() * 2]))
+    report = from_module(net, example(), folder, bound=1e-3)
+    assert 1e-5 < report.differences[0].relative() < 1e-3
+    from_module(net, example(), folder, check=False)
+
+
 def written(x):
     x[0] = 0
     return x
@@ -339,10 +406,8 @@ def test_refused(folder, name):
     function, said = REFUSED[name]
     net = Net([function])
     net.forward = lambda x: function(net, net.conv(x).features, net.other(x).features)
-    coords = cloud("scatter", (12, 10, 14))
-    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
     with pytest.raises(ExportError) as error:
-        from_module(trained(net), x, folder)
+        from_module(trained(net), example(), folder)
     assert said in str(error.value)
 
 

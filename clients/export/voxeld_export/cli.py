@@ -195,8 +195,8 @@ def _example_of(folder):
     path = os.path.join(folder, "example.npz")
     if not os.path.lexists(path):
         raise ExportError(
-            f"{folder} has no example.npz, a request and its source's answers, which exports write "
-            "and other models lack: there is nothing to compare with; `voxeld check` reads any model"
+            f"{folder} has no example.npz, a request and its source's answers, which only exports "
+            "have: there is nothing to compare with; `voxeld check` reads any model"
         )
     return path
 

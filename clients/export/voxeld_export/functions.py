@@ -24,6 +24,36 @@ READ_ONLY = frozenset(
 )
 
 
+# What no layer does, and the nearest that one does, to train the network with.  The names
+# are torch's functions', which its modules call: hardtanh is nn.ReLU6's.
+NEAREST = {
+    "relu6": "relu",
+    "hardtanh": "relu (of nn.ReLU6) or tanh",
+    "clamp": "relu",
+    "clamp_min": "relu",
+    "clip": "relu",
+    "threshold": "relu",
+    "elu": "leaky_relu",
+    "celu": "leaky_relu",
+    "selu": "leaky_relu",
+    "prelu": "leaky_relu of one fixed slope",
+    "rrelu": "leaky_relu",
+    "hardswish": "silu",
+    "mish": "silu",
+    "hardsigmoid": "sigmoid",
+    "softsign": "tanh",
+    "logsigmoid": "softplus, as -softplus(-x) is the same",
+    "log_softmax": "softmax",
+    "glu": "chunk, sigmoid and mul, which are the same",
+}
+
+
+def no_layer(name):
+    """Why a function of torch is refused."""
+    near = NEAREST.get(name.rstrip("_"))
+    return f"which no layer does{f'; the nearest that is served is {near}' if near else ''}"
+
+
 def function(*names):
     """Says which functions of torch a Python function below is."""
 
@@ -133,7 +163,7 @@ for _op in ("relu", "silu", "sigmoid", "tanh"):
 @function("gelu")
 def _gelu(trace, x, approximate="none"):
     if approximate != "none":
-        raise ExportError(f'approximate="{approximate}"; expected "none"')
+        raise ExportError(f'approximate="{approximate}"; the nearest that is served is "none"')
     return trace.network.add("gelu", [_rows(trace, x)], trace.place("gelu"))
 
 

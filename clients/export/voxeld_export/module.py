@@ -73,7 +73,7 @@ def from_module(
         raise ExportError(
             f"in training mode, where answers follow the batch: {some(training)}; call eval() first"
         )
-    source = _Source(net, example, feats, coords)
+    source = _Source(net, example, feats, coords, exact=check and bound is None)
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
@@ -108,8 +108,8 @@ def from_module(
 class _Source:
     """A module and its example, which can be run again."""
 
-    def __init__(self, net, example, feats, coords):
-        self.net, self.example = net, example
+    def __init__(self, net, example, feats, coords, exact):
+        self.net, self.example, self.exact = net, example, exact
         library = library_of(net)
         given = library.sparse(example)
         if given is not None:
@@ -174,7 +174,7 @@ class _Source:
             network.takes(given)
         else:
             library.sent = self.request.coords
-        with Trace(self.net, library, network, record) as trace:
+        with Trace(self.net, library, network, record, self.exact) as trace:
             trace.begin(self.feats)
             example = dict(self.example) if isinstance(self.example, dict) else self.example
             arguments = example if isinstance(example, tuple) else (example,)
