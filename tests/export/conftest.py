@@ -41,10 +41,7 @@ def cloud(kind, shape, samples=2, seed=1):
 
 
 def trained(net, seed=1):
-    """`net` with statistics and weights of training, in eval() mode.
-
-    Convolutions of spconv stay in training mode: on a CPU they add their bias in that mode only.
-    """
+    """`net` with statistics and weights of training, in eval() mode."""
     torch.manual_seed(seed)
     net.eval()
     for module in net.modules():
@@ -58,7 +55,6 @@ def trained(net, seed=1):
             module.weight.data.uniform_(0.5, 1.5)
             module.bias.data.normal_(0, 0.1)
         if any(kind.__module__ == "spconv.pytorch.conv" for kind in type(module).__mro__):
-            module.train()
             if module.bias is not None:
                 module.bias.data.normal_(0, 0.3)
     return net

@@ -41,7 +41,7 @@ def test_family(capsys, folder, datatype):
         capsys, "family", "minkunet18", "-o", folder, "--datatype", datatype, *SMALL
     )
     assert (code, out.split()[0]) == (0, "output")
-    assert "the network's definition in numpy" in err
+    assert err == "the proof's source is the network's definition in numpy\n"  # nothing is trained
     assert sorted(path.name for path in folder.iterdir()) == ["1", "example.npz", "network.json"]
     weights = load_file(folder / "1" / "weights.safetensors") if datatype != "BF16" else {}
     wanted = np.float16 if datatype == "FP16" else np.float32
@@ -166,7 +166,7 @@ def test_onnx(capsys, tmp_path, folder):
 MISTAKES = {
     "no such family": (["family", "minkunet"], 1, "no family minkunet; there is centerpoint"),
     "no name": (["family"], 2, "expected a name"),
-    "no output": (["family", "minkunet18"], 1, "-o REPOSITORY/NAME is missing"),
+    "no output": (["family", "minkunet18"], 1, "voxeld-export: where to? -o REPOSITORY/NAME is"),
     "an option that is not there": (
         ["family", "minkunet18", "-o", "x", "--set", "width=3"],
         1,
@@ -189,7 +189,9 @@ MISTAKES = {
     ),
     "not FILE:FUNCTION": (["module", "net.py", "-o", "x"], 1, "net.py: expected FILE.py:FUNCTION"),
     "no module": (["module", "/nowhere.py:net", "-o", "x"], 1, "no file /nowhere.py"),
-    "nothing to check": (["check", "/nowhere"], 1, "/nowhere/example.npz does not exist"),
+    "nothing to check": (["check", "/nowhere"], 1, "/nowhere does not exist; expected REPOSITORY/"),
+    "a file to check": (["check", "/dev/null"], 1, "/dev/null is no folder; expected REPOSITORY/"),
+    "a model by hand": (["check", "/dev"], 1, "/dev has no example.npz, a request and its source"),
 }
 
 
@@ -198,7 +200,7 @@ def test_mistakes(capsys, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     words, code, said = MISTAKES[name]
     got, _, err = run(capsys, *words)
-    assert got == code and said in err
+    assert got == code and said in err and len(err.splitlines()) == 1  # its mistake and no more
     assert list(tmp_path.iterdir()) == []  # nothing half-written
 
 
@@ -291,7 +293,8 @@ def test_commands_of_the_readme():
 
 
 def test_wrong_usage():
-    for words in ([], ["export"], ["family", "second", "--datatype", "INT8"]):
+    recorded = ["family", "second", "-o", "x", "--recorded", "a.npz"]  # of random weights
+    for words in ([], ["export"], ["family", "second", "--datatype", "INT8"], recorded):
         with pytest.raises(SystemExit) as end:
             main(words)
         assert end.value.code == 2

@@ -39,6 +39,11 @@ def arrays(made):
         return dict(file)
 
 
+def trained(folder, family="minkunet18", *settings):
+    """The words of a command that exports a folder's weights as a checkpoint."""
+    return ["checkpoint", folder / "1" / "weights.safetensors", "--family", family, *settings]
+
+
 def without(*names):
     return lambda arrays: [arrays.pop(name) for name in names]
 
@@ -117,11 +122,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_no_recording(capsys, tmp_path, folder, arrays, name):
+def test_no_recording(capsys, tmp_path, folder, made, arrays, name):
     change, said = REFUSED[name]
     change(arrays)
     np.savez(tmp_path / "rec.npz", **arrays)
-    words = ["family", "minkunet18", *SMALL, "-o", folder, "--recorded", tmp_path / "rec.npz"]
+    words = [*trained(made), "-o", folder, "--recorded", tmp_path / "rec.npz"]
     code, out, err = run(capsys, *words)
     assert (code, out) == (1, "") and said in err, err
     assert "--recorded FILE" not in err and "is 0 in all" not in err
@@ -130,11 +135,12 @@ def test_no_recording(capsys, tmp_path, folder, arrays, name):
 
 def test_a_recording_of_some_outputs(capsys, tmp_path, folder):
     """Four outputs of five are not proven by a recording of one."""
-    words = ["family", "second", "--set", "multi_scale=true", "--set", "spatial_shape=41,64,64"]
-    assert run(capsys, *words, "--no-check", "-o", folder)[0] == 0
+    options = ["--set", "multi_scale=true", "--set", "spatial_shape=41,64,64"]
+    assert run(capsys, "family", "second", *options, "--no-check", "-o", folder)[0] == 0
     with np.load(folder / "example.npz") as file:
         arrays = {name: file[name] for name in ("coords", "feats", "out.spatial_features")}
     np.savez(tmp_path / "rec.npz", **arrays)
+    words = trained(folder, "second", *options)
     words += ["-o", tmp_path / "other", "--recorded", tmp_path / "rec.npz"]
     for more_words in ([], ["--no-check"]):
         code, _, err = run(capsys, *words, *more_words)
@@ -153,14 +159,14 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_whole_numbers_of_any_type(capsys, tmp_path, folder, arrays, name):
+def test_whole_numbers_of_any_type(capsys, tmp_path, folder, made, arrays, name):
     """And what is saved is row-major, as `voxel diff` wants it."""
     arrays["coords"] = ACCEPTED[name](arrays["coords"])
     if name in ("Fortran", "other bytes"):
         for key in ("feats", "out.logits"):
             arrays[key] = np.asfortranarray(arrays[key]).astype(">f4" if "bytes" in name else "<f4")
     np.savez(tmp_path / "rec.npz", **arrays)
-    words = ["family", "minkunet18", *SMALL, "-o", folder, "--recorded", tmp_path / "rec.npz"]
+    words = [*trained(made), "-o", folder, "--recorded", tmp_path / "rec.npz"]
     code, _, err = run(capsys, *words)
     assert (code, err) == (0, "")
     with np.load(folder / "example.npz") as saved:
@@ -204,11 +210,11 @@ def test_an_output_without_rows(made, arrays):
         check_folder(made, example)
 
 
-def test_rows_in_another_order(capsys, tmp_path, folder, arrays):
+def test_rows_in_another_order(capsys, tmp_path, folder, made, arrays):
     """at.NAME says which row is which, on the request's voxels, too."""
     order = np.random.default_rng(1).permutation(len(arrays["coords"]))
     arrays["out.logits"] = arrays["out.logits"][order]
-    words = ["family", "minkunet18", *SMALL, "-o", folder, "--recorded", tmp_path / "rec.npz"]
+    words = [*trained(made), "-o", folder, "--recorded", tmp_path / "rec.npz"]
     np.savez(tmp_path / "rec.npz", **arrays)
     code, _, err = run(capsys, *words)
     assert code == 1 and "answers other numbers than its source in logits" in err
@@ -235,7 +241,7 @@ def test_rows_of_voxels_of_their_own(capsys, tmp_path, folder):
     assert code == 1 and f"voxels of its own; expected {name}, the source's coordinates" in err, err
 
 
-def test_a_request_alone(capsys, tmp_path, folder, arrays):
+def test_a_request_alone(capsys, tmp_path, folder, made, arrays):
     """--example: it is no recording, and what it has of outputs is left out."""
     arrays["out.logits"] = arrays["out.logits"] * 2
     np.savez(tmp_path / "rec.npz", **arrays)
@@ -246,7 +252,7 @@ def test_a_request_alone(capsys, tmp_path, folder, arrays):
         assert np.array_equal(saved["coords"], arrays["coords"])
         assert not np.array_equal(saved["out.logits"], arrays["out.logits"])
     with pytest.raises(SystemExit):
-        main([*map(str, words), "--recorded", "rec.npz"])
+        main([*map(str, trained(made)), "-o", "x", "--example", "a.npz", "--recorded", "b.npz"])
 
 
 @pytest.mark.parametrize("name", ["another name", "no output", "no voxels"])

@@ -12,9 +12,13 @@ import pytest
 import spconv.pytorch as sp
 import torch
 from conftest import ROOT, cloud, trained
+from cumm import tensorview as tv
 from torch import nn
 from voxeld_export import CheckFailed, ExportError, check, from_module
 from voxeld_export.cli import main
+from voxeld_export.libraries.spconv import Spconv
+from voxeld_export.network import Network
+from voxeld_export.trace import Trace
 from voxeld_export.weights import write_weights
 
 SHAPE = [12, 10, 14]
@@ -329,10 +333,62 @@ def test_an_example_of_one_voxel(folder):
         from_module(trained(Net(lambda n, x: x)), example(1), folder)
 
 
-def test_a_bias_that_a_cpu_does_not_add(folder):
-    net = trained(Net(lambda n, x: n.biased(x)))
-    net.biased = sp.SubMConv3d(8, 8, 3).eval()
-    with pytest.raises(ExportError, match=r"in training mode only: call train\(\) on biased"):
-        from_module(net, example(), folder)
-    net.biased.train()
+def modes_of(net):
+    return {name: module.training for name, module in net.named_modules()}
+
+
+def test_a_bias_in_eval_mode_on_a_cpu(folder):
+    """spconv's default is a bias, which it refuses there; the export runs it in training mode."""
+    net = Net(lambda n, x: n.up(n.point(n.down(n.second(x)))))
+    net.second = sp.SubMConv3d(8, 8, 3)
+    net.down = sp.SparseConv3d(8, 8, 3, 2, padding=1, indice_key="down")
+    net.point = sp.SubMConv3d(8, 8, 1)
+    net.up = sp.SparseInverseConv3d(8, 8, 3, indice_key="down")
+    net.never = sp.SparseConvTranspose3d(8, 8, 3, 2)  # no layer does it, and nobody calls it
+    trained(net)
+    net.down.train()
+    modes, own = modes_of(net), {name: set(vars(module)) for name, module in net.named_modules()}
     from_module(net, example(), folder)
+    assert modes_of(net) == modes
+    assert {name: set(vars(module)) for name, module in net.named_modules()} == own
+    with pytest.raises(AssertionError, match="cpu don't support"):  # spconv is as it was
+        net.second(sp.SparseConvTensor(torch.ones(2, 8), example(2).indices, SHAPE, 2))
+
+
+class Doubled(sp.SubMConv3d):
+    """The user's own, whose mode means something to it."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x.replace_feature(x.features * (1000 if self.training else 2))
+
+
+def test_what_is_around_a_bias_keeps_its_mode(folder):
+    net, x, seen = Net(lambda n, x: n.doubled(x)), example(), []
+    net.doubled = Doubled(8, 8, 3)
+    trained(net)
+    with pytest.raises(ExportError, match="Doubled in module doubled, whose forward is not spconv"):
+        from_module(net, x, folder)
+    net.function = lambda n, x: [seen.append(modes_of(n)), n.doubled(x)][1]
+    with Trace(net, Spconv(), Network(4)), torch.no_grad():
+        followed = net(x).features
+    assert not any(seen[0].values())
+    plain = sp.SubMConv3d(8, 8, 3).train()
+    plain.load_state_dict(net.doubled.state_dict())
+    assert torch.equal(followed, 2 * plain(net.conv(x)).features)
+
+
+def test_a_fused_activation_on_a_cpu(folder):
+    net = trained(Net(lambda n, x: n.second(x)))
+    net.second.act_type = tv.gemm.Activation.ReLU
+    said = "SubMConv3d in module second has the activation ReLU fused into it, which spconv refuses"
+    with pytest.raises(ExportError, match=said):
+        from_module(net, example(), folder)
+
+
+def test_all_that_is_in_training_mode_is_named(folder):
+    net = trained(Net(lambda n, x: x))
+    net.norms = nn.ModuleList([nn.BatchNorm1d(8) for _ in range(10)])
+    said = "batch: norms.0, norms.1, .*, norms.7 and 2 more; call eval"
+    with pytest.raises(ExportError, match=said):
+        from_module(net, example(), folder)

@@ -72,7 +72,7 @@ def _family(options):
             print(f"{'':<26} namings: {', '.join(found.names)}")
             print(f"{'':<26} {' '.join(f'{k}={_text(v)}' for k, v in found.options.items())}")
         return 0 if options.list else _usage("which family?  --list shows them; expected a name")
-    chosen = family(options.name)
+    chosen, _ = family(options.name), _folder(options)
     given = _settings(chosen, options)
     network, _ = chosen.network(Random(options.seed), **given)
     return _publish_family(options, chosen, network, given)
@@ -105,9 +105,10 @@ def _publish_family(options, chosen, network, given):
         return evaluate(folder, example.coords, example.feats, layers="all")[1]
 
     if not options.recorded and not options.no_check:
+        better = "; the outputs of the trained network itself are better: --recorded FILE.npz"
         print(
-            "the proof's source is the network's definition in numpy; the outputs of the trained "
-            "network itself are better: --recorded FILE.npz",
+            "the proof's source is the network's definition in numpy"
+            f"{better if options.run is _checkpoint else ''}",
             file=sys.stderr,
         )
     more = chosen.more(given)
@@ -175,16 +176,29 @@ def _check(options):
     from .check import check_folder
     from .example import Example
 
-    example = Example.open(os.path.join(options.folder, "example.npz"))
     return _report(
         check_folder(
             options.folder,
-            example,
+            Example.open(_example_of(options.folder)),
             voxeld=options.voxeld,
             bound=options.bound,
             version=options.version,
         )
     )
+
+
+def _example_of(folder):
+    """The path of what an export left of its source: what `check` compares with."""
+    if not os.path.isdir(folder):
+        there = "is no folder" if os.path.lexists(folder) else "does not exist"
+        raise ExportError(f"{folder} {there}; expected REPOSITORY/NAME, which an export made")
+    path = os.path.join(folder, "example.npz")
+    if not os.path.lexists(path):
+        raise ExportError(
+            f"{folder} has no example.npz, a request and its source's answers, which only exports "
+            "have: there is nothing to compare with; `voxeld check` reads any model"
+        )
+    return path
 
 
 def _calibrate(options):
@@ -221,6 +235,8 @@ def _parser():
     one.add_argument("--list", action="store_true", help="prints all families and their options")
     one.add_argument("--seed", type=int, default=1, help="of the weights and the example (1)")
     _family_options(one)
+    _request_option(one)
+    one.set_defaults(recorded=None)  # random weights have no trained network
     _common(one, _family, folder="optional")
     one = commands.add_parser("checkpoint", help="a published network with the weights of a file")
     one.add_argument("file", metavar="FILE", help=".safetensors, .npz, .pth, .pt or .ckpt")
@@ -230,6 +246,7 @@ def _parser():
         "--prefix", metavar="NAME.", help="of the network's tensors, if the file has several"
     )
     _family_options(one)
+    _example_options(one)
     _common(one, _checkpoint)
     one = commands.add_parser("module", help="a live module of PyTorch")
     one.add_argument(
@@ -279,7 +296,6 @@ def _family_options(parser):
         "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the family"
     )
     parser.add_argument("--naming", help="whose names the tensors have; `family --list` has them")
-    _example_options(parser)
 
 
 def _example_options(parser):
@@ -287,7 +303,11 @@ def _example_options(parser):
     either.add_argument(
         "--recorded", metavar="FILE.npz", help="a request and all outputs of the trained network"
     )
-    either.add_argument(
+    _request_option(either)
+
+
+def _request_option(parser):
+    parser.add_argument(
         "--example", metavar="FILE.npz", help="a request alone: coords and feats (made up)"
     )
 

@@ -24,6 +24,36 @@ READ_ONLY = frozenset(
 )
 
 
+# What no layer does, and the nearest that one does, to train the network with.  The names
+# are torch's functions', which its modules call: hardtanh is nn.ReLU6's.
+NEAREST = {
+    "relu6": "relu",
+    "hardtanh": "relu (of nn.ReLU6) or tanh",
+    "clamp": "relu",
+    "clamp_min": "relu",
+    "clip": "relu",
+    "threshold": "relu",
+    "elu": "leaky_relu",
+    "celu": "leaky_relu",
+    "selu": "leaky_relu",
+    "prelu": "leaky_relu of one fixed slope",
+    "rrelu": "leaky_relu",
+    "hardswish": "silu",
+    "mish": "silu",
+    "hardsigmoid": "sigmoid",
+    "softsign": "tanh",
+    "logsigmoid": "softplus, as -softplus(-x) is the same",
+    "log_softmax": "softmax",
+    "glu": "chunk, sigmoid and mul, which are the same",
+}
+
+
+def no_layer(name):
+    """Why a function of torch is refused."""
+    near = NEAREST.get(name.rstrip("_"))
+    return f"which no layer does{f'; the nearest that is served is {near}' if near else ''}"
+
+
 def function(*names):
     """Says which functions of torch a Python function below is."""
 
@@ -95,23 +125,24 @@ def _view(name):
 
     def make(trace, x, *args, **kwargs):
         value, rows = trace.value(x, "it"), x.shape[0]
-        shape = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+        if any(isinstance(thing, torch.dtype) for thing in (*args, *kwargs.values())):
+            raise ExportError("it reads the bytes of its numbers as another type")
+        # What the arguments mean is torch's to say: dims by name, from the end, sizes of -1.
+        seen = tuple(getattr(torch.empty(x.shape, device="meta"), name)(*args, **kwargs).shape)
         if value.kind == "dense":
-            return trace.library.dense_view(trace, value, x, shape)
-        seen = ()
-        if not any(isinstance(thing, torch.dtype) for thing in (*args, *kwargs.values())):
-            seen = tuple(getattr(torch.empty(x.shape, device="meta"), name)(*args, **kwargs).shape)
+            return value if seen == x.shape else trace.library.dense_view(trace, value, x, seen)
         if seen == (rows, value.channels) or (value.channels == 1 and seen == (rows,)):
             made = Value(value.layer, value.channels, value.on)
             return made if value.kind == "blocks" else value
         if value.kind == "rows" and len(seen) == 3 and seen[0] == rows and name != "unsqueeze":
             return Value(value.layer, value.channels, value.on, "blocks", parts=seen[1:])
-        raise ExportError(f"it makes shape {tuple(shape)} of {tuple(x.shape)}")
+        raise ExportError(f"it makes shape {seen} of {tuple(x.shape)}")
 
     return make
 
 
-for _name in ("view", "reshape", "flatten", "squeeze", "unsqueeze", "view_as", "reshape_as"):
+_VIEWS = "view reshape flatten unflatten squeeze unsqueeze view_as reshape_as"
+for _name in _VIEWS.split():
     function(_name)(_view(_name))
 
 
@@ -132,7 +163,7 @@ for _op in ("relu", "silu", "sigmoid", "tanh"):
 @function("gelu")
 def _gelu(trace, x, approximate="none"):
     if approximate != "none":
-        raise ExportError(f'approximate="{approximate}"; expected "none"')
+        raise ExportError(f'approximate="{approximate}"; the nearest that is served is "none"')
     return trace.network.add("gelu", [_rows(trace, x)], trace.place("gelu"))
 
 
@@ -371,8 +402,7 @@ def _div(trace, x, other, rounding_mode=None):
 
 
 @function("cat", "concat", "concatenate")
-def _cat(trace, tensors, dim=0, axis=None):
-    dim = dim if axis is None else axis
+def _cat(trace, tensors, dim=0):
     if dim not in (1, -1):
         raise ExportError(f"dim {dim}; expected 1, side by side")
     return trace.network.concat([_rows(trace, tensor) for tensor in tensors], trace.place("concat"))

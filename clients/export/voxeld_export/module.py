@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .axes import columns_note
-from .errors import ExportError
+from .errors import ExportError, some
 from .example import Example, four_of
 from .libraries import library_of
 from .network import Network
@@ -64,13 +64,16 @@ def from_module(
     """
     if datatype not in DATATYPES:
         raise ExportError(f'datatype "{datatype}"; expected one of {", ".join(DATATYPES)}')
-    for name, module in net.named_modules():
-        if module.training and isinstance(module, _TRAINED):
-            raise ExportError(
-                f"module {name} is in training mode, where its answers follow the batch; "
-                "call eval() first"
-            )
-    source = _Source(net, example, feats, coords)
+    training = [
+        name
+        for name, module in net.named_modules()
+        if module.training and isinstance(module, _TRAINED)
+    ]
+    if training:
+        raise ExportError(
+            f"in training mode, where answers follow the batch: {some(training)}; call eval() first"
+        )
+    source = _Source(net, example, feats, coords, exact=check and bound is None)
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
@@ -105,8 +108,8 @@ def from_module(
 class _Source:
     """A module and its example, which can be run again."""
 
-    def __init__(self, net, example, feats, coords):
-        self.net, self.example = net, example
+    def __init__(self, net, example, feats, coords, exact):
+        self.net, self.example, self.exact = net, example, exact
         library = library_of(net)
         given = library.sparse(example)
         if given is not None:
@@ -121,7 +124,6 @@ class _Source:
                 f"the example has {len(feats)} voxels; expected {VOXELS_MIN} or more, some of them "
                 "neighbours, so that it shows what the network does"
             )
-        library.check(net, feats)
         self.feats = feats
         self.request = Example(_coords(coords), feats.detach().cpu().float().numpy().copy())
 
@@ -172,7 +174,7 @@ class _Source:
             network.takes(given)
         else:
             library.sent = self.request.coords
-        with Trace(self.net, library, network, record) as trace:
+        with Trace(self.net, library, network, record, self.exact) as trace:
             trace.begin(self.feats)
             example = dict(self.example) if isinstance(self.example, dict) else self.example
             arguments = example if isinstance(example, tuple) else (example,)

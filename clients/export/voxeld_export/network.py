@@ -5,6 +5,7 @@ Formats: engine/README.md, "A model directory" and "network.json".
 SPDX-License-Identifier: Apache-2.0
 """
 
+import hashlib
 import json
 import os
 
@@ -63,6 +64,7 @@ class Network:
         self.tensors = {}
         self.outputs = []
         self._names = {"feats", "coords"}
+        self._same = {}  # what a layer computes of what: its Value
 
     def name(self, wanted):
         """`wanted`, or with a number behind it if there is such a layer."""
@@ -75,7 +77,7 @@ class Network:
         return name
 
     def add(self, op, inputs, wanted, *, channels=None, on=None, kind="rows", tensors=None, **keys):
-        """Adds a layer and returns its Value.
+        """Adds a layer and returns its Value; a layer that is there already is not computed again.
 
         inputs   Values
         tensors  {"weight": (name in the state_dict, array)}; name None: the exporter made it
@@ -88,7 +90,7 @@ class Network:
                 )
         if op in ("add", "mul", "concat"):
             self._one_set(op, wanted, inputs)
-        layer = {"name": self.name(wanted), "op": op}
+        layer = {"op": op}
         if len(inputs) == 1:
             layer["input"] = inputs[0].layer
         else:
@@ -96,10 +98,15 @@ class Network:
         if channels is not None and (op == "linear" or op.endswith("_conv")):
             layer["channels"] = channels
         layer.update({key: _short(value) for key, value in keys.items() if value is not None})
+        same = repr((wanted, layer, channels, on, kind, self._tensors(tensors or {})))
+        if same in self._same:
+            return self._same[same]
+        layer = {"name": self.name(wanted), **layer}
         renamed = {}
         for key, (name, array) in (tensors or {}).items():
-            name = name or f"{layer['name']}.made_{key}"
-            self._keep(name, array)
+            if not name:
+                name = f"{layer['name']}.made_{key}"
+                self._keep(name, array)
             if name != f"{layer['name']}.{key}":
                 renamed[key] = name
         if renamed:
@@ -115,7 +122,7 @@ class Network:
             inputs[0].on if on is None else on,
             kind,
         )
-        self.values[layer["name"]] = value
+        self.values[layer["name"]] = self._same[same] = value
         return value
 
     def takes(self, request):
@@ -214,6 +221,18 @@ class Network:
                     f"{wanted}: {op} joins {first.layer} of {first.channels} channels "
                     f"and {other.layer} of {other.channels}; expected equal ones"
                 )
+
+    def _tensors(self, tensors):
+        """What they are: their names, and of those that the exporter made their contents."""
+        found = []
+        for key, (name, array) in tensors.items():
+            if name:
+                self._keep(name, array)
+                found.append((key, name))
+            else:
+                digest = hashlib.sha256(array.tobytes()).hexdigest()
+                found.append((key, digest, array.shape, str(array.dtype)))
+        return found
 
     def _keep(self, name, array):
         array = np.ascontiguousarray(array)

@@ -23,11 +23,12 @@ from torch.overrides import TorchFunctionMode
 
 from . import functions_channels  # noqa: F401  it registers its functions
 from .errors import ExportError
-from .functions import FUNCTIONS, READ_ONLY
+from .functions import FUNCTIONS, READ_ONLY, no_layer
 from .network import Value
 
 _RANDOM = ("rand", "normal_", "bernoulli", "dropout", "uniform_", "multinomial", "poisson")
 _NUMBERS = frozenset("item tolist numpy __float__ __int__ __array__".split())
+_NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # what torch's functions take, too
 
 
 class Unknown:
@@ -42,10 +43,14 @@ class Trace(TorchFunctionMode):
 
     library  of libraries/: says which modules and methods are its own, and adds their layers
     layers   with `record`: {layer: (float32 array, its Value)}, else None
+    exact    whether features that are cast to fewer bits are refused
     """
 
-    def __init__(self, net, library, network, record=False):
+    def __init__(self, net, library, network, record=False, exact=False):
         super().__init__()
+        self.exact = exact
+        self._bits = 0  # of a number of the input; 0: whole numbers, which have no casts to fear
+        self._doing = "the input"  # what makes the tensor that is bound
         self.layers = {} if record else None
         self.net = net
         self.library = library
@@ -67,6 +72,7 @@ class Trace(TorchFunctionMode):
 
     def begin(self, features):
         """Says which tensor is the network's input."""
+        self._bits = _bits(features)
         self.bind(features, self.network.feats)
 
     def bind(self, tensor, value):
@@ -77,6 +83,7 @@ class Trace(TorchFunctionMode):
             return
         if not isinstance(tensor, torch.Tensor):
             return  # type() without an argument says a name
+        value = self._cast(tensor, value)
         self._known[id(tensor)] = (tensor, value)
         self._versions[id(tensor)] = self._version(tensor)
         made = isinstance(value, Value) and value.kind not in ("mask", "blocks")
@@ -85,6 +92,21 @@ class Trace(TorchFunctionMode):
             with self.paused():
                 array = tensor.detach().cpu().float().numpy().copy()
             self.layers.setdefault(value.layer, (array, value))
+
+    def _cast(self, tensor, value):
+        """`value`, or an Unknown if the tensor has lost bits of its numbers."""
+        if not self._bits or not isinstance(value, Value) or value.kind in ("labels", "mask"):
+            return value
+        name = str(tensor.dtype).replace("torch.", "")
+        if not tensor.is_floating_point():
+            return Unknown(f"{self._doing} {self.said()}, which makes {name} of features")
+        if not self.exact or _bits(tensor) >= self._bits:
+            return value
+        return Unknown(
+            f"{self._doing} {self.said()}, which casts features to {name}: the served network does "
+            "not round where this one does.  Export without the cast; datatype= and the precision "
+            "of network.json say in what it is served, and a bound= what its rounding may cost"
+        )
 
     def bind_changed(self, tensor, value):
         """The same of a tensor that was changed in place: its views have changed, too."""
@@ -166,6 +188,8 @@ class Trace(TorchFunctionMode):
     # --- the pass ---
 
     def __enter__(self):
+        for owner, method, wrap in self.library.wrapped(self):
+            self._replace(owner, method, wrap(getattr(owner, method)))
         for name, module in self.net.named_modules():
             self._watch(name, module)
         for owner, method, added in self.library.methods(self):
@@ -190,6 +214,7 @@ class Trace(TorchFunctionMode):
         with self.paused():
             result = self._call(func, args, kwargs)
             if name not in READ_ONLY:
+                self._doing = f"torch's {name}"
                 self._function(name, args, kwargs, result)
         return result
 
@@ -207,9 +232,10 @@ class Trace(TorchFunctionMode):
         if "input" in kwargs:  # what torch calls its first argument
             args = (kwargs["input"], *args)
             kwargs = {key: value for key, value in kwargs.items() if key != "input"}
+        kwargs = {_NUMPYS.get(key, key): value for key, value in kwargs.items()}
         changed = args[0] if result is None else result  # x[rows] = y has no result
         if unknown or not make:
-            why = unknown.why if unknown else f"torch's {name} {self.said()}, which no layer does"
+            why = unknown.why if unknown else f"torch's {name} {self.said()}, {no_layer(name)}"
             self.refuse(changed, why)
             return
         try:
@@ -284,6 +310,7 @@ class Trace(TorchFunctionMode):
                     return forward(*args, **kwargs)
                 with self.paused():
                     result = self._call(forward, args, kwargs)
+                    self._doing = type(module).__name__
                     try:
                         make(self, module, args, kwargs, result)
                     except ExportError as error:
@@ -300,23 +327,34 @@ class Trace(TorchFunctionMode):
 
     def _watch_method(self, owner, method, added):
         """A method of a sparse tensor that does what a layer does, as dense() is."""
-        plain, own = getattr(owner, method), method in vars(owner)
+        plain = getattr(owner, method)
 
         def run(this, *args, **kwargs):
             if self._paused:
                 return plain(this, *args, **kwargs)
             with self.paused():
                 result = plain(this, *args, **kwargs)
+                self._doing = f"{method}()"
                 try:
                     added(self, this, args, kwargs, result)
                 except ExportError as error:
                     self.refuse(result, getattr(error, "why", str(error)))
             return result
 
+        self._replace(owner, method, run)
+
+    def _replace(self, owner, method, run):
+        """Until the trace ends."""
+        plain, own = getattr(owner, method), method in vars(owner)
         setattr(owner, method, run)
         self._undo.callback(
             lambda: setattr(owner, method, plain) if own else delattr(owner, method)
         )
+
+
+def _bits(tensor):
+    """Of a number of features; more than float32's count as that, in which the server computes."""
+    return min(torch.finfo(tensor.dtype).bits, 32) if tensor.is_floating_point() else 0
 
 
 def _memory(tensor):

@@ -59,6 +59,14 @@ class Library:
         del trace
         return []
 
+    def wrapped(self, trace):
+        """[(class, name, wrap)]: during the trace wrap(method) runs in place of a class's method.
+
+        For what the library's own code needs to run where the export runs.
+        """
+        del trace
+        return []
+
     def module(self, module):
         """The function that adds the layer of a module, or None: its forward pass is followed."""
         names = [c.__name__ for c in type(module).__mro__ if self.owns(c)]
@@ -76,17 +84,13 @@ class Library:
         return self._refused
 
     def dense_view(self, trace, value, x, shape):
-        """`x`, the dense tensor that `value` is, seen with another shape."""
+        """`x`, the dense tensor that `value` is, seen with another shape, a tuple of sizes."""
         del trace, value
-        raise ExportError(f"it makes shape {tuple(shape)} of {tuple(x.shape)}")
+        raise ExportError(f"it makes shape {shape} of {tuple(x.shape)}")
 
     def remember(self, on, coords):
         """Keeps the coordinates of a set, in the order of the library's rows."""
         self.coords.setdefault(on, coords)
-
-    def check(self, net, feats):
-        """ExportError if the modules cannot run on these features as they are."""
-        del net, feats
 
     @classmethod
     def owns(cls, kind):

@@ -50,21 +50,10 @@ class Spconv(Library):
             len(thing.spatial_shape),
         )
 
-    def check(self, net, feats):
-        """On a CPU spconv adds a bias in training mode only, and asserts in eval()."""
-        names = [
-            name
-            for name, module in net.named_modules()
-            if hasattr(module, "indice_key")
-            and getattr(module, "bias", None) is not None
-            and not module.training
-        ]
-        if names and feats.device.type == "cpu":
-            raise ExportError(
-                "spconv computes a convolution's bias on a CPU in training mode only: call train() "
-                f"on {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}, these "
-                "convolutions alone, or export on a GPU"
-            )
+    def wrapped(self, trace):
+        from spconv.pytorch.conv import SparseConvolution
+
+        return [(SparseConvolution, "forward", _on_a_cpu(trace))]
 
     def methods(self, trace):
         import spconv.pytorch  # it is there, or there would be no module of it
@@ -74,10 +63,7 @@ class Spconv(Library):
     def dense_view(self, trace, value, x, shape):
         """[B, C, D, H, W] as [B, C * D, H, W]: bird's-eye view."""
         made = trace.network.layer(value.layer)
-        if x.dim() == 5 and tuple(shape) in (
-            (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]),
-            (x.shape[0], -1, *x.shape[3:]),
-        ):
+        if x.dim() == 5 and shape == (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]):
             source = trace.network.values[made["input"]]
             return trace.network.add(
                 "to_dense",
@@ -246,9 +232,42 @@ class Spconv(Library):
         return trace.network.add("transposed_conv", [source], trace.path, on=on, **keys)
 
 
+def _on_a_cpu(trace):
+    """Convolutions with a bias run on a CPU in training mode: in eval() spconv asserts.
+
+    The mode says there who adds the bias, the kernel or what is behind it, and nothing else: they
+    have no statistics and no dropout.  What a class of the user's does around it keeps its mode.
+    """
+
+    def wrap(plain):
+        def forward(module, *args, **kwargs):
+            if module.weight.is_cuda:
+                return plain(module, *args, **kwargs)
+            if _activation(module) != "None_":
+                raise ExportError(
+                    f"{type(module).__name__} {trace.said()} has the activation "
+                    f"{_activation(module)} fused into it, which spconv refuses on a CPU: export "
+                    "on a GPU, or with act_type None_ and the activation as a module behind it"
+                )
+            mode, module.training = module.training, module.training or module.bias is not None
+            try:
+                return plain(module, *args, **kwargs)
+            finally:
+                module.training = mode
+
+        return forward
+
+    return wrap
+
+
+def _activation(module):
+    """The name of the activation that spconv fused into a convolution; "None_" if none is."""
+    return getattr(getattr(module, "act_type", None), "name", "None_")
+
+
 def _activated(trace, module, value):
     """The activation that spconv fused into a convolution."""
-    kind = getattr(getattr(module, "act_type", None), "name", "None_")
+    kind = _activation(module)
     if kind == "None_":
         return value
     if kind not in _ACTIVATIONS:

@@ -89,6 +89,10 @@ class Trellis(Resample):
             added += library.methods(trace) if library.imported() else []
         return added
 
+    def wrapped(self, trace):
+        there = [library for library in self._inner if library.imported()]
+        return [one for library in there for one in library.wrapped(trace)]
+
     def cache(self, tensor, kind, factor):
         found = tensor.get_spatial_cache(f"{kind}_{factor}")
         if found is None:  # the first TRELLIS has a factor for each axis
