@@ -87,6 +87,14 @@ static inline const char *vx_bound_name(enum vx_bound bound)
                                                       "cache_bytes"};
     return names[bound];
 }
+/* What a client whose request is too large tells the operator of its server; static. */
+static inline const char *vx_bound_remedy(enum vx_bound bound)
+{
+    static const char *const remedies[VX_BOUND_COUNT] = {
+        "a larger limits.voxels_max in the model's network.json",
+        "a larger --device-bytes of its server", "a larger --cache-bytes of its server"};
+    return remedies[bound];
+}
 
 /* The inputs, outputs and limits of a model: all that the front needs to know.  Plain
  * data; it crosses the process border in one message.  Every model takes coords (N, 4) or

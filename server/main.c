@@ -19,6 +19,7 @@
 #include "server/worker/worker.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -118,6 +119,14 @@ static bool main_may_use_gpu(const struct vx_config *config)
            strstr(config->device, "auto");
 }
 
+/* People send these to daemons that reopen their log or dump their state.  Here they mean nothing,
+ * and must not end what serves. */
+static void main_ignore_signals(void)
+{
+    (void)signal(SIGUSR1, SIG_IGN);
+    (void)signal(SIGUSR2, SIG_IGN);
+}
+
 static int main_serve(int count, char **arguments)
 {
     static struct vx_config config; /* outlives every thread */
@@ -129,6 +138,7 @@ static int main_serve(int count, char **arguments)
     }
     vx_host_heap_open();
     vx_front_block_signals();
+    main_ignore_signals();
     if (!main_configure(count, arguments, "front", &config)) return 2;
     /* gRPC keeps headers, and with them tokens, in its own memory. */
     vx_confine_cores(config.core_dumps && !config.tokens[0]);
@@ -159,6 +169,7 @@ static int main_worker(int count, char **arguments)
         vx_print("%s", worker_usage);
         return 0;
     }
+    main_ignore_signals();
     if (!main_configure(count, arguments, "worker", &config)) return 2;
     return vx_worker_run(&(struct vx_worker_start){.config = &config,
                                                    .channel = VX_WORKER_CHANNEL_FD,

@@ -95,9 +95,11 @@ static void print_entry(const struct vx_access_entry *entry)
             vx_print(" %s", vx_access_group_name((enum vx_access_group)g));
     for (i32 u = 0; u < VX_ACCESS_UNITS; u++)
         if (entry->limits[u].per_s > 0)
-            vx_print("\n  %s %.15g per second, at most %.15g at once",
-                     vx_access_unit_name((enum vx_access_unit)u), entry->limits[u].per_s,
-                     entry->limits[u].burst);
+            vx_print(
+                "\n  %s %.15g per second, after a pause %.15g at once or one request "
+                "of any size",
+                vx_access_unit_name((enum vx_access_unit)u), entry->limits[u].per_s,
+                entry->limits[u].burst);
     if (entry->expires_ms) print_expiry(entry->expires_ms);
     vx_print("\n");
 }

@@ -158,7 +158,7 @@ static bool find_field(const struct voxel_field *message, uint32_t number,
     return false;
 }
 
-/* An entry of ModelConfig's map `parameters`: both texts are numbers of ours. */
+/* An entry of ModelConfig's map `parameters`: both texts are short and ours. */
 static void take_limit(const struct voxel_field *entry, struct voxel_model_limits *limits)
 {
     struct voxel_field key, parameter, value;
@@ -171,6 +171,8 @@ static void take_limit(const struct voxel_field *entry, struct voxel_model_limit
     int shape[3];
     if (key.bytes == 10 && !memcmp(key.data, "voxels_max", 10)) {
         if (sscanf(text, "%lld", &most) == 1 && most > 0) limits->voxels_max = most;
+    } else if (key.bytes == 16 && !memcmp(key.data, "voxels_max_bound", 16)) {
+        snprintf(limits->bound, sizeof limits->bound, "%.31s", text);
     } else if (key.bytes == 13 && !memcmp(key.data, "spatial_shape", 13)) {
         if (sscanf(text, "%dx%dx%d", &shape[0], &shape[1], &shape[2]) == 3 &&
             shape[0] > 0 && shape[1] > 0 && shape[2] > 0)

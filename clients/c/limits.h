@@ -16,7 +16,8 @@
 #include "clients/c/voxel.h"
 
 struct voxel_model_limits {
-    int64_t voxels_max;       /* 0: not known */
+    int64_t voxels_max; /* of one request; 0: not known */
+    char bound[32];     /* what would have to be larger, "cache_bytes"; "": not known */
     int32_t spatial_shape[3]; /* columns 1 to 3 are below these; zeros: any */
 };
 /* Zeros from a server that has no ModelConfig. */

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,6 +61,7 @@ static const char examples[] =
     "examples:\n"
     "  voxel bench --model normals -c 4 --duration 10\n"
     "  voxel bench --model normals scan.ply --rate 20 --duration 30 --json\n\n"
+    "Ctrl-C ends the measurement, and what was measured is printed.\n\n"
     "exit code: 0 all answered, 1 some failed, 2 wrong options or file";
 
 static void on_answer(void *context, struct voxel_answer *answer,
@@ -131,9 +133,20 @@ static struct server_side server_side_read(const struct bench *bench)
     return side;
 }
 
+static void on_signal(int number)
+{
+    (void)number;
+    load_interrupt();
+}
+
+/* The first Ctrl-C ends what is measured, so that it is printed; the second ends bench. */
 static void on_warm(void *context)
 {
     struct bench *bench = context;
+    const struct sigaction action = {.sa_handler = on_signal,
+                                     .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
     bench->before = server_side_read(bench);
     cli_progress("measuring");
 }
@@ -202,6 +215,11 @@ static int measure(const struct bench_options *o, struct bench *bench)
     if (load_run(&plan, &target, &result, &error))
         return cli_say_refused("bench", o->server, sent, &error);
     cli_progress(NULL);
+    if (load_interrupted())
+        fprintf(stderr,
+                "voxel bench: interrupted after %.3g s: what was measured until "
+                "then\n",
+                result.seconds);
     struct server_side after = server_side_read(bench);
     struct server_side side = {after.count - bench->before.count,
                                after.queue_ns - bench->before.queue_ns,

@@ -5,6 +5,7 @@
 #include "clients/c/infer_wire.h"
 #include "clients/c/memory.h"
 #include "clients/cli/convert.h"
+#include "clients/cli/samples.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -305,6 +306,19 @@ enum voxel_code cloud_check_shape(const struct cloud *cloud, const int32_t shape
                                (int)shape[1], (int)shape[2]);
     }
     return VOXEL_OK;
+}
+
+int32_t cloud_samples(const struct cloud *cloud)
+{
+    bool seen[SAMPLE_MAX + 1] = {false};
+    int32_t count = 0;
+    for (int64_t row = 0; row < cloud->count; row++) {
+        int32_t sample = cloud->coords[4 * row];
+        if (sample < 0 || sample > SAMPLE_MAX || seen[sample]) continue;
+        seen[sample] = true;
+        count++;
+    }
+    return count;
 }
 
 void cloud_fini(struct cloud *cloud)

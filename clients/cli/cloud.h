@@ -60,6 +60,8 @@ enum voxel_code cloud_make_shell(int64_t count, const int32_t shape[3],
 /* INVALID_ARGUMENT if a voxel lies outside of the shape; zeros: any may. */
 enum voxel_code cloud_check_shape(const struct cloud *cloud, const int32_t shape[3],
                                   struct voxel_error *error);
+/* How many different samples it has. */
+int32_t cloud_samples(const struct cloud *cloud);
 void cloud_fini(struct cloud *cloud);
 /* Whether the size is one number: the same along each axis, and not by a stride that
  * differs, which readers must see. */

@@ -63,11 +63,10 @@ static const char examples[] =
     "coords, whatever their stride: the lower corners of voxels are coords times\n"
     "voxel_size. It is three numbers for voxels that are no cubes.\n\n"
     "Several outputs: without --output OUT.npz has all of them, under their names. Then\n"
-    "coords are those of FILE. An output NAME on other voxels has theirs in an output "
-    "of\n"
-    "the model, as NAME_coords, and stride.NAME is how many voxels of FILE one is. "
-    "OUT.npy\n"
-    "and OUT.ply get the first, or the one that --output names.\n\n"
+    "coords are those of FILE. An output NAME on other voxels has theirs in another\n"
+    "output of the model: NAME_coords, unless its network.json names it otherwise.\n"
+    "stride.NAME is how many voxels of FILE one is. OUT.npy and OUT.ply get the first\n"
+    "output, or the one that --output names.\n\n"
     "examples:\n"
     "  voxel infer --model normals scan.ply -o normals.ply --render normals.png\n"
     "  voxel infer --model segment room.npz -o labels.npz --output logits\n"
@@ -443,6 +442,7 @@ static int read_cloud(struct infer_options *options, struct cloud *cloud)
     if (code) return cli_say_input("infer", &error);
     cli_progress(NULL);
     cli_say_cloud("infer", options->file, cloud, options->quiet);
+    summary_warn_samples(options->file, cloud);
     int exit_code = pick_sample(options, cloud);
     if (exit_code) cloud_fini(cloud);
     return exit_code;

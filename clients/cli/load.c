@@ -23,6 +23,18 @@ struct load {
     enum voxel_code broken; /* a request could not be submitted */
 };
 
+static atomic_bool interrupted;
+
+void load_interrupt(void)
+{
+    atomic_store(&interrupted, true);
+}
+
+bool load_interrupted(void)
+{
+    return atomic_load(&interrupted);
+}
+
 static int64_t now_ns(void)
 {
     struct timespec now;
@@ -67,7 +79,7 @@ static void send_one(struct load *load, int64_t intended_ns)
 
 static bool wants_more(const struct load *load, int64_t now)
 {
-    if (load->broken || load->full) return false;
+    if (load->broken || load->full || load_interrupted()) return false;
     if (load->plan->requests && load->sent >= load->plan->requests) return false;
     return now < load->end_ns;
 }
@@ -129,8 +141,10 @@ static void run_open(struct load *load)
         if (!wants_more(load, intended)) break;
         const struct timespec until = {.tv_sec = intended / 1000000000,
                                        .tv_nsec = intended % 1000000000};
-        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0 &&
+               !load_interrupted())
             continue;
+        if (load_interrupted()) break;
         if (voxel_client_in_flight(load->target->client) < LOAD_IN_FLIGHT_MAX) {
             send_one(load, intended);
         } else {

@@ -71,6 +71,11 @@ struct load_result {
     double seconds;
 };
 
+/* Ends what load_run measures: nothing more is sent, and the requests under way are waited
+ * for.  For a handler of a signal. */
+void load_interrupt(void);
+bool load_interrupted(void);
+
 enum voxel_code load_run(const struct load_plan *plan, const struct load_target *target,
                          struct load_result *result, struct voxel_error *error);
 /* The latency at `part` (0..1) of the sorted ones, by nearest rank; 0 without answers. */

@@ -58,14 +58,18 @@ static void print_index(const struct voxel_model_index *model, const char *state
            plain_text(model->reason, reason));
 }
 
-/* The shape that the server refuses voxels outside of; the metadata do not have it. */
-static enum voxel_code print_shape(struct voxel_client *client,
-                                   const struct voxel_model_name *name,
-                                   struct voxel_error *error)
+/* What the server refuses beyond; the metadata do not have it. */
+static enum voxel_code print_limits(struct voxel_client *client,
+                                    const struct voxel_model_name *name,
+                                    struct voxel_error *error)
 {
     struct voxel_model_limits limits;
     const int32_t *shape = limits.spatial_shape;
+    char bound[PLAIN_BYTES];
     enum voxel_code code = voxel_model_limits_get(client, name, &limits, error);
+    if (!code && limits.voxels_max)
+        printf("  %-7s %-16s %" PRId64 "%s%s\n", "limit", "voxels_max", limits.voxels_max,
+               *limits.bound ? ", bounded by " : "", plain_text(limits.bound, bound));
     if (!code && shape[0])
         printf("  %-7s %-16s %" PRId32 "x%" PRId32 "x%" PRId32 "\n", "limit",
                "spatial_shape", shape[0], shape[1], shape[2]);
@@ -88,7 +92,7 @@ static int print_model(const char *server, struct voxel_client *client,
     print_tensors("input", info->inputs, info->inputs_count);
     print_tensors("output", info->outputs, info->outputs_count);
     voxel_info_free(info);
-    if (print_shape(client, &name, &error))
+    if (print_limits(client, &name, &error))
         return cli_say_error("models", server, &error);
     return CLI_DONE;
 }
@@ -102,8 +106,7 @@ int command_models(int argc, char **argv)
     const struct command command = {
         .name = "models",
         .synopsis = "[--server ADDRESS]",
-        .about =
-            "Lists the models of a server with their inputs, outputs and spatial_shape.",
+        .about = "Lists the models of a server with their inputs, outputs and limits.",
         .options = options,
         .options_count = sizeof options / sizeof *options};
     int code;
@@ -168,8 +171,9 @@ static void print_statistics(const struct voxel_statistics *statistics)
 
 /* Prints each model that is not ready, with the reason, and each ready model that has a
  * remark, such as changed files that were refused.  Leaves out models of the repository
- * that are not loaded because nobody asked for them. */
-static enum voxel_code print_missed(struct voxel_client *client,
+ * that are not loaded because nobody asked for them.  *told: one that is not ready had a
+ * reason. */
+static enum voxel_code print_missed(struct voxel_client *client, bool *told,
                                     struct voxel_error *error)
 {
     struct voxel_models *models;
@@ -186,6 +190,7 @@ static enum voxel_code print_missed(struct voxel_client *client,
         snprintf(state, sizeof state, "is %s%.40s",
                  up ? "ready" : "not ready: ", up ? "" : model->state);
         print_index(model, state);
+        *told |= !up && *model->reason;
     }
     voxel_info_free(models);
     return VOXEL_OK;
@@ -208,8 +213,11 @@ static int print_status(const char *server, struct voxel_client *client, double 
     /* Over gRPC readiness is a bool, which cannot tell what a device lacks. */
     bool says_more = !ready && !strcmp(info->name, "voxeld");
     voxel_info_free(info);
-    if (print_missed(client, &error)) return cli_say_error("status", server, &error);
-    if (says_more) printf("its log and its HTTP page /v2/health/ready tell why\n");
+    bool told = false;
+    if (print_missed(client, &told, &error))
+        return cli_say_error("status", server, &error);
+    if (says_more && !told)
+        printf("its log and its HTTP page /v2/health/ready tell why\n");
     const struct voxel_model_name every = {.name = ""};
     enum voxel_code code = voxel_statistics_get(client, &every, &statistics, &error);
     if (code && code != VOXEL_UNIMPLEMENTED)

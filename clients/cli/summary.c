@@ -44,13 +44,30 @@ static void print_channels(const struct voxel_tensor *output)
         printf("  ... and %" PRId64 " channels more\n", channels - CHANNELS_SHOWN);
 }
 
+/* Times are said as all others that the commands print, in ms: "queue_ns" as "queue". */
+static bool is_time(const struct voxel_parameter *parameter)
+{
+    const char *unit = strrchr(parameter->name, '_');
+    return unit && !strcmp(unit, "_ns") && parameter->kind == VOXEL_PARAMETER_INT64;
+}
+
+static void print_whole(const struct voxel_parameter *parameter)
+{
+    if (is_time(parameter))
+        printf("%.3f ms", (double)parameter->int64 / 1e6);
+    else
+        printf("%" PRId64, parameter->int64);
+}
+
 static void print_parameters(const struct voxel_answer *answer)
 {
     for (int32_t i = 0; i < answer->parameters_count; i++) {
         const struct voxel_parameter *p = &answer->parameters[i];
         if (strcmp(p->name, LAYERS) == 0) continue;
-        char text[PLAIN_BYTES];
-        printf("%s%s ", i ? ", " : "server: ", plain_text(p->name, text));
+        char name[PLAIN_BYTES], text[PLAIN_BYTES];
+        int shown = (int)strlen(p->name) - (is_time(p) ? 3 : 0);
+        snprintf(name, sizeof name, "%.*s", shown, p->name);
+        printf("%s%s ", i ? ", " : "server: ", plain_text(name, text));
         if (p->kind == VOXEL_PARAMETER_STRING)
             printf("%s", plain_text(p->text, text));
         else if (p->kind == VOXEL_PARAMETER_DOUBLE)
@@ -60,7 +77,7 @@ static void print_parameters(const struct voxel_answer *answer)
         else if (p->kind == VOXEL_PARAMETER_UINT64)
             printf("%" PRIu64, p->uint64);
         else
-            printf("%" PRId64, p->int64);
+            print_whole(p);
     }
     if (answer->parameters_count) printf("\n");
 }
@@ -80,12 +97,29 @@ static void print_layers(const struct voxel_answer *answer)
     }
 }
 
+void summary_warn_samples(const char *file, const struct cloud *cloud)
+{
+    const char *ending = strrchr(file, '.');
+    bool named = ending && !strcmp(ending, ".ply"); /* its columns have names */
+    if (named || cloud_samples(cloud) < 2) return;
+    for (int64_t row = 0; row < cloud->count; row++)
+        if (cloud->coords[4 * row + 3] != 0) return;
+    fprintf(stderr,
+            "voxel infer: warning: %s: column 0, the sample, takes %" PRId32
+            " values, and the last column is 0 everywhere: if the columns are x, y, z "
+            "and the sample, put the sample first\n",
+            file, cloud_samples(cloud));
+}
+
 void summary_print(const char *file, const struct cloud *cloud,
                    const struct voxel_answer *answer)
 {
     char size[CLOUD_SIZE_BYTES], name[PLAIN_BYTES], version[PLAIN_BYTES];
+    int32_t samples = cloud_samples(cloud);
     printf("%s: %" PRId64 " voxels", file, cloud->count);
     if (cloud->sized) printf(" of %s", cloud_size_text(cloud, size));
+    if (samples > 1)
+        printf("%s of %" PRId32 " samples", cloud->sized ? "," : "", samples);
     printf("\nmodel %s version %s: %.1f ms round trip, %s sent, %s received\n",
            plain_text(answer->model, name), plain_text(answer->version, version),
            (double)answer->round_trip_ns / 1e6, cli_bytes(answer->sent_bytes),

@@ -14,6 +14,8 @@
 
 #include "clients/cli/cloud.h"
 
+/* Warns on stderr of a file without names of columns whose last one may be the sample. */
+void summary_warn_samples(const char *file, const struct cloud *cloud);
 void summary_print(const char *file, const struct cloud *cloud,
                    const struct voxel_answer *answer);
 

@@ -253,6 +253,11 @@ static vx_status layer_inputs(const struct vx_layer_reader *reader,
                   "a layer needs \"input\" or \"inputs\"",
                   "line %d: expected either \"input\" or \"inputs\", got %s",
                   object->line, one ? "both" : "neither");
+    VX_ENSURE_WHY(!one || one->kind != VX_JSON_LIST, reader->why, INVALID_ARGUMENT,
+                  "\"input\" is a list",
+                  "line %d: expected \"input\" to be one name, got a "
+                  "list: that is \"inputs\"",
+                  one->line);
     if (many) VX_TRY(vx_json_check_kind(many, VX_JSON_LIST, reader->why));
     i32 count = many ? many->count : 1;
     char expected[32];

@@ -11,15 +11,28 @@
 /* Room for a layer's name, a dot and a role. */
 #define NAME_ROOM (VX_NAME_BYTES + 32)
 
+/* The tensors of the file whose names begin with the first `bytes` of the name. */
+static size_t tensors_begun(const struct vx_safetensors *file, const char *name,
+                            size_t bytes, const char *known[VX_LAYERS_MAX])
+{
+    size_t count = 0;
+    /* Nearly always all of them have room. */
+    for (i32 i = 0; i < vx_safetensors_count(file) && count < VX_LAYERS_MAX; i++) {
+        const char *one = vx_safetensors_get(file, i)->name;
+        if (!strncmp(one, name, bytes)) known[count++] = one;
+    }
+    return count;
+}
+
+/* Of the layer itself if the file has any: a name of another layer, which is as near by
+ * spelling, is read by that one. */
 static const char *tensor_nearest(const struct vx_safetensors *file, const char *name,
                                   char *out)
 {
-    /* Searches the first VX_LAYERS_MAX tensors: nearly always enough. */
-    const char *known[VX_LAYERS_MAX];
-    i32 count = vx_safetensors_count(file);
-    if (count > VX_LAYERS_MAX) count = VX_LAYERS_MAX;
-    for (i32 i = 0; i < count; i++) known[i] = vx_safetensors_get(file, i)->name;
-    return vx_nearest_text(name, known, (size_t)count, out);
+    const char *known[VX_LAYERS_MAX], *last = strrchr(name, '.');
+    size_t count = last ? tensors_begun(file, name, (size_t)(last - name) + 1, known) : 0;
+    if (!count) count = tensors_begun(file, name, 0, known);
+    return vx_nearest_text(name, known, count, out);
 }
 
 /* Refuses a [Ci, Co] matrix for a linear layer, whose weight is [Co, Ci].  A square one

@@ -240,9 +240,9 @@ vx_status vx_admit(const char *model, const struct vx_signature *signature,
     VX_ENSURE_WHY(admitted->voxels <= signature->voxels_max, why, RESOURCE_EXHAUSTED,
                   "more voxels than the model serves in one request",
                   "model '%.60s' serves at most %lld voxels in one request, got %lld; "
-                  "%s bounds them",
+                  "send fewer, or this needs %s",
                   model, (long long)signature->voxels_max, (long long)admitted->voxels,
-                  vx_bound_name(signature->voxels_bound));
+                  vx_bound_remedy(signature->voxels_bound));
     VX_TRY(admit_shape(model, signature, request, why, admitted));
     return admit_outputs(model, signature, request, why, admitted);
 }

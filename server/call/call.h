@@ -75,6 +75,7 @@ struct vx_call {
     bool answered;         /* the loop has given the call back to rpc */
     bool is_gone;          /* the peer left while the call waited or ran */
     bool geometry_unknown; /* its coords_ref was not known */
+    bool region_small;     /* INTERNAL, as in Triton, and yet no fault of ours */
     struct vx_call_coming coming;
     struct vx_call_turn turn; /* of a control method; of a stream, only rpc uses it */
     struct vx_job job;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Limits that clients should know but for which ModelConfig has no field. */
-#define CONFIG_LIMITS     6
+#define CONFIG_LIMITS     7
 #define CONFIG_PARAMETERS (CONFIG_LIMITS + 2 * VX_OUTPUTS_MAX)
 
 /* A ModelConfigResponse and everything it points to, taken from the arena at once. */
@@ -93,6 +93,15 @@ static void config_add_limit(struct config_answer *answer, char *name, i64 value
     VX_ASSERT(answer->config.n_parameters < CONFIG_LIMITS);
     snprintf(text, VX_CONTROL_NUMBER_BYTES, "%lld", (long long)value);
     config_add_text(answer, name, text);
+}
+
+/* What would have to be larger so that voxels_max were: "cache_bytes". */
+static void config_add_bound(struct config_answer *answer, enum vx_bound bound)
+{
+    char *text = answer->parameter_texts[answer->config.n_parameters];
+    VX_ASSERT(answer->config.n_parameters < CONFIG_LIMITS);
+    snprintf(text, VX_CONTROL_NUMBER_BYTES, "%s", vx_bound_name(bound));
+    config_add_text(answer, "voxels_max_bound", text);
 }
 
 /* "1440x1440x40", as a request may send one of its own; nothing where there is none. */
@@ -272,6 +281,7 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config_add_limit(answer, "batch_pairs_max", signature->batching.pairs_max);
     if (signature->fp8_layers)
         config_add_limit(answer, "fp8_layers", signature->fp8_layers);
+    config_add_bound(answer, signature->voxels_bound);
     config_add_shape(answer, signature->shape);
     config_add_outputs(answer, signature);
     question->answer = &answer->response.base;

@@ -7,6 +7,8 @@
 #include "server/trace/exporter.h"
 #include "server/trace/trace_text.h"
 
+#include <string.h>
+
 static vx_status expect_traces(const struct vx_config *config, struct vx_why *why)
 {
     const struct vx_exporter_options options = {.endpoint = config->otlp_endpoint,
@@ -30,13 +32,32 @@ static vx_status expect_devices(const struct vx_config *config, struct vx_why *w
     return vx_models_expect(config, &devices, why);
 }
 
+/* One address in both lists would be refused at the start as taken, by this very process. */
+static vx_status expect_apart(const struct vx_config *config, struct vx_why *why)
+{
+    const char *http = config->http, *port = strrchr(http, ':');
+    size_t bytes = strlen(http);
+    if (port && !strcmp(port, ":0")) return VX_OK;
+    for (const char *at = config->grpc; (at = strstr(at, http)); at++) {
+        bool begins = at == config->grpc || strchr(", ", at[-1]);
+        VX_ENSURE_WHY(
+            !begins || !strchr(", ", at[bytes]), why, INVALID_ARGUMENT,
+            "gRPC and HTTP have one address",
+            "grpc: expected another address than that of --http, got '%.100s' for "
+            "both",
+            http);
+    }
+    return VX_OK;
+}
+
 static vx_status expect_addresses(const struct vx_config *config, struct vx_why *why)
 {
     struct vx_why said = {""};
     VX_TRY(vx_http_address_check(config->http, why));
     vx_status status = vx_rpc_addresses_check(config->grpc, &said);
     if (status.fault) vx_why_set(why, "grpc: %.240s", vx_status_text(status, &said));
-    return status;
+    VX_TRY(status);
+    return expect_apart(config, why);
 }
 
 vx_status vx_front_expect(const struct vx_config *config, struct vx_why *why)

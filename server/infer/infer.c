@@ -395,6 +395,7 @@ void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
     VX_ASSERT(call->magic == VX_CALL_MAGIC);
     call->job = (struct vx_job){.instance = -1};
     call->geometry_unknown = false;
+    call->region_small = false;
     call->places_status = VX_OK;
     memset(call->outputs, 0, sizeof call->outputs);
     struct vx_why why = {""};

@@ -69,17 +69,24 @@ static void infer_count_run(struct vx_instance_stats *stats, const struct vx_cal
                  done->geometry_ns);
 }
 
-static void infer_count_failure(struct vx_instance_stats *stats, enum vx_code code,
+/* Whether it failed because of voxeld, a device or a model's files. */
+static bool infer_is_fault(const struct vx_call *call, enum vx_code code)
+{
+    if (call->region_small) return false;
+    return code == VX_CODE_INTERNAL || code == VX_CODE_DATA_LOSS;
+}
+
+static void infer_count_failure(struct vx_instance_stats *stats,
+                                const struct vx_call *call, enum vx_code code,
                                 i64 total_ns)
 {
     duration_add(&stats->fail, total_ns);
+    stats->broken += infer_is_fault(call, code);
     switch (code) {
     case VX_CODE_CANCELLED:
     case VX_CODE_DEADLINE_EXCEEDED: stats->cancelled++; break;
     case VX_CODE_UNAVAILABLE:
     case VX_CODE_RESOURCE_EXHAUSTED: stats->rejected++; break;
-    case VX_CODE_INTERNAL:
-    case VX_CODE_DATA_LOSS: stats->broken++; break;
     default: break;
     }
 }
@@ -208,6 +215,12 @@ static void infer_note_failure(struct vx_infer *infer, const struct vx_call *cal
                   left ? "it ran, but its client had left"
                        : vx_status_text(end->status, end->why));
     vx_failures_note(&infer->metrics->failures, &failure);
+    if (!infer_is_fault(call, code)) return;
+    VX_LOG(REQUEST_FAILED, VX_LOG_TEXT("code", vx_code_name(code)),
+           VX_LOG_TEXT("why", failure.text), VX_LOG_I64("voxels", call->job.voxels),
+           VX_LOG_I64("worker", end->done ? end->worker : -1),
+           VX_LOG_TEXT("model", call->request.model),
+           VX_LOG_TEXT("id", call->request.id));
 }
 
 void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
@@ -240,7 +253,7 @@ void vx_infer_count(struct vx_infer *infer, const struct vx_call *call,
     if (code == VX_CODE_OK)
         infer_count_run(stats, call, end->done, &steps);
     else
-        infer_count_failure(stats, code, steps.end_ns - steps.decoded_ns);
+        infer_count_failure(stats, call, code, steps.end_ns - steps.decoded_ns);
 }
 
 /* Items that ran together each report the time of all of them; items that ran one after

@@ -21,14 +21,15 @@ const struct vx_place *vx_infer_output_held(const struct vx_call *call, i32 i)
     return call->outputs_held[i].region ? &call->outputs_held[i] : NULL;
 }
 
-vx_status vx_infer_check_room(const struct vx_infer *infer, const struct vx_call *call,
-                              i32 i, struct vx_why *why)
+vx_status vx_infer_check_room(const struct vx_infer *infer, struct vx_call *call, i32 i,
+                              struct vx_why *why)
 {
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     const struct vx_place *held = vx_infer_output_held(call, i);
     i32 o = call->admitted.outputs[i];
     u64 bytes = vx_admit_reply_tensor(signature, o, call->admitted.rows[o]).bytes;
-    VX_ENSURE_WHY(!held || held->bytes >= bytes, why, INTERNAL,
+    call->region_small = held && held->bytes < bytes;
+    VX_ENSURE_WHY(!call->region_small, why, INTERNAL,
                   "an output does not fit its shared memory",
                   "shared memory size specified with the request for output '%.60s' "
                   "(%llu bytes) should be at least %llu bytes to hold the results",
@@ -39,7 +40,7 @@ vx_status vx_infer_check_room(const struct vx_infer *infer, const struct vx_call
 
 /* Refuses at once, and not after the batch has run, an output that does not fit its
  * region.  Of one whose size is not known yet, all of the place counts. */
-static vx_status check_room(const struct vx_infer *infer, const struct vx_call *call,
+static vx_status check_room(const struct vx_infer *infer, struct vx_call *call,
                             struct vx_why *why, struct infer_pieces *pieces)
 {
     const struct vx_admitted *admitted = &call->admitted;

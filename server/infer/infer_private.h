@@ -86,9 +86,10 @@ static inline bool vx_infer_output_later(const struct vx_call *call, i32 o)
  * with the call. */
 VX_MUST_USE vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
                                             struct vx_why *why);
-/* The same of one output that a region holds: fails if that is too small. */
+/* The same of one output that a region holds: fails, and marks the call, if that is too
+ * small. */
 VX_MUST_USE vx_status vx_infer_check_room(const struct vx_infer *infer,
-                                          const struct vx_call *call, i32 i,
+                                          struct vx_call *call, i32 i,
                                           struct vx_why *why);
 /* The outputs for which the request asks while it runs, as bits (vx_run_item.asks). */
 u32 vx_infer_asks(const struct vx_infer *infer, const struct vx_call *call);

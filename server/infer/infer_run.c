@@ -208,7 +208,7 @@ static bool infer_trusts(const struct vx_infer *infer, i32 worker,
     i32 jobs = vx_sched_batch_jobs(infer->sched, worker, done->head.serial);
     if (!jobs || jobs == done->items_count) return true;
     VX_LOG(
-        REQUEST_FAILED,
+        WORKER_WRONG,
         VX_LOG_TEXT("why", "a worker answered a batch with a wrong number of requests"),
         VX_LOG_I64("worker", worker), VX_LOG_I64("sent", jobs),
         VX_LOG_I64("answered", done->items_count));

@@ -66,6 +66,7 @@ void vx_infer_forget_sizes(struct vx_infer *infer, struct vx_call *call)
     places_give(infer, call, sizes_later(infer, call));
     vx_admit_rows(&vx_infer_row(infer, call)->signature, &call->admitted);
     call->places_status = VX_OK;
+    call->region_small = false;
 }
 
 void vx_infer_forget_worker(struct vx_infer *infer, i32 worker)
@@ -132,7 +133,7 @@ static bool sizes_are_trusted(const struct vx_infer *infer, i32 worker,
         struct vx_job *job = vx_sched_batch_job(infer->sched, worker, sizes->head.serial,
                                                 (i32)sizes->items[i].item);
         if (job && call_may_ask(infer, vx_call_of_job(job))) continue;
-        VX_LOG(REQUEST_FAILED,
+        VX_LOG(WORKER_WRONG,
                VX_LOG_TEXT("why", "a worker asked for places that no request wants"),
                VX_LOG_I64("worker", worker), VX_LOG_I64("item", sizes->items[i].item));
         return false;

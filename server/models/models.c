@@ -206,6 +206,17 @@ static i32 models_match(struct vx_models *models, const struct vx_repository_ent
     return newest;
 }
 
+/* Whether the listed files may be loaded in place of those that the instance serves.  A poll may
+ * come while they are written, so two in a row must have seen the same ones; a person who asks
+ * says that they are whole. */
+static bool models_settled(const struct vx_models *models, i32 instance,
+                           const struct vx_repository_entry *entry)
+{
+    bool polled = models->listing.quiet && models->mode == VX_MODELS_POLL;
+    return !polled || vx_models_row(models, instance)->state != VX_INSTANCE_READY ||
+           models->loads[instance].changed == entry->fingerprint;
+}
+
 /* False when it needs an instance and none is free. */
 static bool models_compare(struct vx_models *models,
                            const struct vx_repository_entry *entry)
@@ -219,6 +230,11 @@ static bool models_compare(struct vx_models *models,
     if (row && row->fingerprint == entry->fingerprint &&
         (row->state != VX_INSTANCE_UNAVAILABLE || !retry)) {
         if (retry) vx_models_retry_now(models, instance);
+        models->loads[instance].changed = 0;
+        return true;
+    }
+    if (row && !models_settled(models, instance, entry)) {
+        models->loads[instance].changed = entry->fingerprint;
         return true;
     }
     bool awaited = models_awaits(models, entry->name);
@@ -244,7 +260,8 @@ static bool models_network_changed(struct vx_models *models,
     i32 instance = models_match(models, entry);
     return instance >= 0 && vx_models_row(models, instance)->state == VX_INSTANCE_READY &&
            models->loads[instance].network != entry->network &&
-           models->loads[instance].weights == entry->weights;
+           models->loads[instance].weights == entry->weights &&
+           models_settled(models, instance, entry);
 }
 
 /* Logs which versions change with a new network.json, for the model whose entries begin

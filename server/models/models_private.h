@@ -27,7 +27,8 @@ struct vx_model_load {
     u32 retry; /* bit per worker that died while loading it: retried at retry_ns */
     u64 ask;   /* order of asking among all loads: each worker loads in this order */
     u64 network, weights; /* fingerprints in its entry: to tell which file has changed */
-    i64 weights_bytes;    /* of the file: used by placement until a worker reports more */
+    u64 changed; /* the fingerprint of other files that the last poll saw; 0 = none */
+    i64 weights_bytes; /* of the file: used by placement until a worker reports more */
     i32 deaths; /* consecutive, of workers that were loading it while no worker had it */
     i32 worker_deaths[VX_WORKERS_MAX]; /* consecutive, of each worker while loading it */
     i64 retry_ns[VX_WORKERS_MAX];

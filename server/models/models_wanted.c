@@ -103,7 +103,7 @@ static vx_status expect_explicit(const struct vx_config *config, struct vx_why *
 {
     VX_ENSURE_WHY(!strcmp(config->model_control, "explicit") || !config->load_model[0],
                   why, INVALID_ARGUMENT, "load_model needs model_control explicit",
-                  "load_model: expected --model-control explicit with it, got %s",
+                  "--load-model needs --model-control explicit, got %s",
                   config->model_control);
     return VX_OK;
 }
@@ -262,20 +262,26 @@ bool vx_models_is_fresh_wish(const struct vx_models *models, const char *name)
 #define WHY_NOT_THERE " and is not in the repository"
 
 /* Logs the models that should be loaded, or are placed, and that the repository does not
- * have. */
-static void wanted_log_missing(const struct vx_models *models)
+ * have; a placed one is also noted, since its rule may be misspelt. */
+static void wanted_say_missing(struct vx_models *models)
 {
+    const bool logs = !models->listing.quiet;
     for (i32 i = 0; i < models->wishes_count; i++)
-        if (!listing_has(models, models->wishes[i]))
+        if (logs && !listing_has(models, models->wishes[i]))
             VX_LOG(REPOSITORY, VX_LOG_TEXT("model", models->wishes[i]),
                    VX_LOG_TEXT("why", models->wish_named[i]
                                           ? "it is named by load_model" WHY_NOT_THERE
                                           : "a client loaded it" WHY_NOT_THERE));
     for (i32 i = 0; i < models->placement.rules_count; i++) {
         const char *name = models->placement.rules[i].model;
-        if (strcmp(name, "*") && !listing_has(models, name))
+        if (!strcmp(name, "*") || listing_has(models, name)) continue;
+        if (logs)
             VX_LOG(REPOSITORY, VX_LOG_TEXT("model", name),
                    VX_LOG_TEXT("why", "it is named by placement" WHY_NOT_THERE));
+        if (models->listing.odds_count >= VX_REPOSITORY_ODDS_MAX) continue;
+        struct vx_repository_odd *odd = vx_repository_add_odd(&models->listing, name);
+        odd->note = true;
+        vx_why_set(&odd->why, "'%.60s' is named by placement" WHY_NOT_THERE, name);
     }
 }
 
@@ -347,7 +353,7 @@ void vx_models_wanted_mark(struct vx_models *models)
 
 void vx_models_wanted_before(struct vx_models *models)
 {
-    if (!models->listing.quiet) wanted_log_missing(models);
+    wanted_say_missing(models);
     if (!models->wish_all) return;
     for (i32 e = 0; e < models->listing.count; e++) {
         struct vx_repository_entry *entry = &models->listing.entries[e];

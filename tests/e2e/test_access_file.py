@@ -367,5 +367,6 @@ def test_the_tool(tokens, tmp_path):
     path.write_text(example.replace("64 hexadecimal digits", "ab" * 32))
     run = tool("check", path)
     assert run.returncode == 0, run.stderr
-    assert "requests 100 per second, at most 200 at once" in run.stdout
+    assert "requests 100 per second, after a pause 200 at once or one request of any size" \
+        in run.stdout
     assert "expires 2027-01-31T00:00:00Z" in run.stdout

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -109,6 +110,52 @@ def test_properties_of_a_ply_are_features(daemon, client, folder):
     # The same means except for rounding in the last bit: 0.1 is not exactly 25.5 / 255.
     np.testing.assert_allclose(np.load(folder / "raw.npy"),
                                client.infer("conv", COORDS, feats)["out"], rtol=1e-4, atol=1e-2)
+
+
+def test_samples_are_counted_and_the_last_column_may_be_one(daemon, folder):
+    """[x, y, z, sample] would be served: as samples of lines."""
+    assert "grid.npz: 50 voxels of 2 samples\n" in voxel(daemon, folder, "grid.npz").stdout
+    x, y = np.indices((5, 6), np.int32).reshape(2, -1)
+    rows = {"last": np.stack([x, y, x + y, 0 * x], 1), "first": np.stack([0 * x, x, y, x + y], 1),
+            "flat": np.stack([0 * x, x, y, 0 * x], 1)}
+    for name, coords in rows.items():
+        np.savez(folder / f"{name}.npz", coords=coords, feats=np.ones((30, 4), np.float32),
+                 voxel_size=0.5)
+        done = voxel(daemon, folder, f"{name}.npz")
+        assert done.returncode == 0, done.stderr
+        assert ("if the columns are x, y, z and the sample, put the sample first"
+                in done.stderr) == (name == "last")
+        assert ("30 voxels of 0.5, of 5 samples\n" in done.stdout) == (name == "last")
+    assert "put the sample first" in voxel(daemon, folder, "last.npz", "-q").stderr
+
+
+def test_times_are_told_in_milliseconds(daemon, folder):
+    line, = [line for line in voxel(daemon, folder, "grid.npz").stdout.splitlines()
+             if line.startswith("server: ")]
+    assert re.match(r"server: queue \d+\.\d{3} ms, convert \d+\.\d{3} ms, ", line), line
+    assert "_ns" not in line and ", pairs " in line
+
+
+def test_a_bench_that_is_interrupted_prints_what_it_measured(daemon):
+    for loop in (["-c", "2"], ["--rate", "20"]):
+        bench = subprocess.Popen([os.environ["VOXEL"], "bench", "--server", daemon.grpc, "--model",
+                                  "conv", "--duration", "600", *loop], text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        answered = daemon.metrics()['voxeld_requests_total{code="OK"}']
+        daemon.wait_for("requests after the warm-up", lambda: daemon.metrics()[
+            'voxeld_requests_total{code="OK"}'] > answered + 30)
+        bench.send_signal(signal.SIGINT)
+        out, err = bench.communicate(timeout=PATIENCE)
+        assert bench.returncode == 0, (bench.returncode, err)
+        assert "interrupted after" in err and " requests/s" in out and " voxels/s" in out, out
+
+
+def test_models_say_their_limits(daemon):
+    done = subprocess.run([os.environ["VOXEL"], "models", "--server", daemon.grpc],
+                          capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"  limit +voxels_max +200000, bounded by limits.voxels_max\n", done.stdout)
+    assert daemon.metrics()['voxeld_model_voxels_max{model="conv",version="1"}'] == 200000
 
 
 def test_layers_are_told_on_request(daemon, folder):

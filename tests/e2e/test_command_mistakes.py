@@ -319,7 +319,8 @@ def test_a_request_far_above_the_limit_is_not_taken_for_tls(repository, tmp_path
 def test_a_voxel_without_a_size_has_none(daemon, grid, tmp_path):
     np.savez(tmp_path / "bare.npz", coords=grid[0], feats=grid[1])
     np.savez(tmp_path / "sized.npz", coords=grid[0], feats=grid[1], voxel_size=1.0)
-    for name, said in (("bare", "120 voxels\n"), ("sized", "120 voxels of 1\n")):
+    for name, said in (("bare", "120 voxels of 2 samples\n"),
+                       ("sized", "120 voxels of 1, of 2 samples\n")):
         done = voxel(daemon, tmp_path, f"{name}.npz")
         said = f"{name}.npz: {said}"
         assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
@@ -393,7 +394,8 @@ def test_a_size_of_three_numbers_is_that_of_each_axis(daemon, grid, tmp_path):
     sizes = np.array([0.2, 0.1, 0.4])
     np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=sizes)
     done = voxel(daemon, tmp_path, "a.npz", "-o", "b.npz")
-    assert done.returncode == 0 and "voxels of 0.2 0.1 0.4\n" in done.stdout, done.stderr
+    assert done.returncode == 0 and "voxels of 0.2 0.1 0.4, of 2 samples\n" in done.stdout, \
+        done.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "b.npz")["voxel_size"], sizes)
     # As files had it before: one number, of other voxels than those of the stride.
     np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=0.1,

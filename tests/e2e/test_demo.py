@@ -51,8 +51,8 @@ def test_what_it_takes_is_what_fits_the_cache(daemon):
     daemon.wait_said("voxels_max=1242756 bounded_by=cache_bytes")  # of the event MODEL_READY
     with Client(daemon.grpc) as client, pytest.raises(voxeld.ResourceExhausted) as caught:
         client.infer("normals", coords, np.ones((len(coords), 1), np.float32), timeout=PATIENCE)
-    assert ("serves at most 1242756 voxels in one request, got 1242757; cache_bytes bounds them"
-            in caught.value.message)
+    assert ("serves at most 1242756 voxels in one request, got 1242757; send fewer, or this needs "
+            "a larger --cache-bytes of its server" in caught.value.message)
 
 
 def test_the_picture(daemon, tmp_path):

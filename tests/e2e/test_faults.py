@@ -99,7 +99,12 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
         assert len(poison) == 1 and isinstance(poison[0], voxeld.Internal), poison
         assert "2 worker processes died" in poison[0].message
         daemon.wait_said("BATCH_POISON")
-        daemon.wait_said("the poison")
+        daemon.wait_said("the poison", 2)
+        line, = [line for line in daemon.log().splitlines() if " REQUEST_FAILED " in line]
+        assert "code=INTERNAL" in line and "2 worker processes died" in line
+        assert "model=slow" in line and "the poison" in line
+        faults = 'nv_inference_request_failure{model="slow",version="1",reason="BACKEND"}'
+        assert daemon.metrics()[faults] == 1
         assert len(bystanders) == 1
 
 
@@ -216,6 +221,17 @@ def test_signals_to_the_very_end_change_nothing(repository, tmp_path):
         assert daemon.process.wait(PATIENCE) == 0, daemon.log()
 
 
+def test_signals_that_mean_nothing_end_nothing(repository, tmp_path):
+    with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
+        pids = [daemon.process.pid, *daemon.workers()]
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            for pid in pids:
+                os.kill(pid, number)
+        client.infer("conv", *random_grid(1, 100), timeout=PATIENCE)
+        assert [daemon.process.pid, *daemon.workers()] == pids
+        assert restarts(daemon) == 0
+
+
 def test_sighup_loads_new_swaps_changed_and_unloads_gone_models(tmp_path):
     repository = tmp_path / "repository"
     old, new = ConvModel(seed=1), ConvModel(seed=2)
@@ -310,7 +326,9 @@ BROKEN = {
     "a header longer than the file": (huge_header, "weights.safetensors"),
     "a file cut short": (cut_file, "weights.safetensors"),
     "no weights file": (no_weights, "weights.safetensors"),
-    "a missing tensor": (broken(lambda m: m.tensors.pop("conv.bias")), "conv.bias"),
+    # head.bias is as near by spelling, but another layer's.
+    "a missing tensor": (broken(lambda m: m.tensors.pop("conv.bias")),
+                         'false if the layer has none; known: conv.weight'),
     "a tensor of the wrong shape": (broken(wrong_shape), "head"),
     "a tensor of the wrong type": (broken(lambda m: m.tensors.update(
         {"conv.bias": np.zeros(8, np.int64)})), "conv.bias"),
@@ -318,6 +336,8 @@ BROKEN = {
     "an unknown key": (broken(lambda m: m.network["layers"][0].update(kernal=3)), "kernal"),
     "an unknown top-level key": (broken(lambda m: m.network.update(layer=[])), "layer"),
     "an input that is no layer": (broken(lambda m: m.network["layers"][2].update(input="x")), "x"),
+    "a list as input": (broken(lambda m: m.network["layers"][2].update(input=["act"])),
+                        'expected "input" to be one name, got a list: that is "inputs"'),
     "an even kernel": (broken(lambda m: m.network["layers"][0].update(kernel=2)), "kernel"),
     "a format from the future": (broken(lambda m: m.network.update(format=99)), "99"),
 }

@@ -210,9 +210,11 @@ def test_python_says_what_cannot_be(daemon):
         with client.region(4096) as region, other.region(4096) as foreign:
             with pytest.raises(ValueError, match="needs 4100 bytes, but only 4096 of 4096"):
                 region.array((1025,), np.float32)
-            with pytest.raises(ValueError, match="a region of this client"):
-                client.infer("normals", COORDS, feats,
-                             outputs_in={"normals": foreign.array((2, 3), np.float32)})
+            for array, came in ((foreign.array((2, 3), np.float32), "one that lies in none"),
+                                (region.array((3, 2), np.float32).T, "one that is not C-cont"),
+                                (region.array((0, 3), np.float32), r"an empty one, \[0, 3\]")):
+                with pytest.raises(ValueError, match=f"a region of this client, got {came}"):
+                    client.infer("normals", COORDS, feats, outputs_in={"normals": array})
             # A region of another connection does not exist here, even by its right name.
             coords = region.put(COORDS)
             other._regions.append(region)

@@ -161,6 +161,26 @@ def test_same_geometry_is_built_once(daemon, client):
     assert grew("misses") == 1 and grew("hits") == 4
 
 
+def test_a_timeout_below_zero_is_refused(client):
+    with pytest.raises(ValueError, match="timeout: expected 0 seconds or more, or None, got -1"):
+        client.infer("conv", *random_grid(1, 5), timeout=-1)
+
+
+def test_a_client_that_is_closed_says_so(daemon):
+    one = Client(daemon.grpc)
+    assert one.server_live()
+    one.close()
+    with pytest.raises(ValueError, match="this client is closed"):
+        one.server_live()
+
+    async def later():
+        async with AsyncClient(daemon.grpc) as other:
+            assert await other.server_live()
+        await other.server_live()
+    with pytest.raises(ValueError, match="this client is closed"):
+        asyncio.run(later())
+
+
 @pytest.mark.parametrize("timeout", [None, 60, np.float32(60), 1e10, float("inf")])
 def test_a_timeout_without_an_end_is_none(daemon, client, timeout):
     """gRPC would end a call with so large a number at once."""

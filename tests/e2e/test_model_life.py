@@ -449,7 +449,7 @@ def test_models_are_where_placement_says(tmp_path):
 
 @pytest.mark.parametrize("flags, sentence", [
     (["--placement", "m=cuda:7"], "placement: expected devices from --device"),
-    (["--load-model", "m"], "load_model: expected --model-control explicit"),
+    (["--load-model", "m"], "--load-model needs --model-control explicit"),
 ])
 def test_settings_that_cannot_be(repository, tmp_path, flags, sentence):
     ended = subprocess.run(

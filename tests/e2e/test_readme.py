@@ -23,9 +23,9 @@ BUILD = pathlib.Path(os.environ["VX_BIN"]).parent
 STEPS = dict(re.findall(r"^<!-- step: (\S+) -->\n```\w+\n(.*?)^```$",
                         (ROOT / "README.md").read_text(), re.M | re.S))
 
-MODELS = {name: json.loads(text) for name, text in
+MODELS = {name: json.loads(text) for path in ("README.md", "engine/README.md") for name, text in
           re.findall(r"^<!-- model: (\S+) -->\n```json\n(.*?)^```$",
-                     (ROOT / "README.md").read_text(), re.M | re.S)}
+                     (ROOT / path).read_text(), re.M | re.S)}
 
 
 def run(text, folder, environment):
@@ -115,3 +115,6 @@ def test_the_networks_of_the_readme_are_read(tmp_path):
     head = {f"head.linear.{part}": shape for part, shape in (("weight", (20, 32)), ("bias", (20,)))}
     network = dict(network, layers=MODELS["minkowski"])
     check(tmp_path / "minkowski", network, norm("bn.bn") | head | {"stem.kernel": (27, 4, 32)})
+    levels = {"enc": (16, 4), "down": (32, 16), "mid": (32, 32), "up": (16, 32)}
+    check(tmp_path / "unet", MODELS["unet"], {"head.weight": (20, 32), "head.bias": (20,)} | {
+        f"{name}.weight": (co, 3, 3, 3, ci) for name, (co, ci) in levels.items()})

@@ -135,6 +135,21 @@ def test_outputs_that_overlap_or_do_not_fit(client, region, monkeypatch):
         client.infer("conv", c, f, outputs_in={"out": small}, timeout=PATIENCE)
 
 
+def test_a_region_too_small_is_no_fault_of_voxeld(daemon, client, region, monkeypatch):
+    """INTERNAL is Triton's status for it; who is called at night for INTERNAL is not called."""
+    failed = 'nv_inference_request_failure{model="conv",version="1",reason="%s"}'
+    before = daemon.metrics()
+    coords, feats = random_grid(24, 50)
+    small = region.array((49, 3), np.float32)
+    monkeypatch.setattr(client._places, "doubtful", lambda *_: False)
+    with pytest.raises(Internal):
+        client.infer("conv", coords, feats, outputs_in={"out": small}, timeout=PATIENCE)
+    after = daemon.metrics()
+    assert after[failed % "BACKEND"] == before[failed % "BACKEND"]
+    assert after[failed % "OTHER"] == before[failed % "OTHER"] + 1
+    assert "REQUEST_FAILED" not in daemon.log()
+
+
 def test_timing_and_regions(client, region):
     coords, feats = random_grid(25, 120)
     answer = client.infer("conv", region.put(coords), region.put(feats), timing=True,

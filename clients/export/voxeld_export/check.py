@@ -201,11 +201,12 @@ def _same_rows(name, source, coords, at):
 
 def program_of(voxeld):
     """The path of the server."""
-    found = shutil.which(voxeld or os.environ.get("VOXELD", "voxeld"))
+    wanted = voxeld or os.environ.get("VOXELD") or "voxeld"
+    found = shutil.which(wanted)
     if not found:
         raise ExportError(
-            f"no program {voxeld or 'voxeld'}, which the proof runs: give its path "
-            "(voxeld=, --voxeld, the environment's VOXELD), or leave the proof out (check=False)"
+            f"no program {wanted}, which the proof runs: give its path (voxeld=, --voxeld, the "
+            "environment's VOXELD), or leave the proof out (check=False)"
         )
     return found
 

@@ -21,6 +21,8 @@ class AsyncClient:
         self._regions = []
         self._names = geometry.Names(geometry_header)
         self._places = places.Places()
+        self._closed = False
+        self._answered = False
 
     async def __aenter__(self):
         return self
@@ -30,18 +32,23 @@ class AsyncClient:
 
     async def close(self):
         """Ends the connection; calls in flight are cancelled."""
+        self._closed = True
         await self._channel.close()
 
     async def _call(self, method, request, timeout, metadata=None):
         timeout = messages.seconds(timeout)
+        if self._closed:
+            raise ValueError("this client is closed: a call needs one that is open")
         call = self._methods.get(method)
         if call is None:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
         try:
-            return await call(request, timeout=timeout,
+            data = await call(request, timeout=timeout,
                               metadata=self._headers + tuple(metadata or ()))
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, self._answered) from None
+        self._answered = True
+        return data
 
     async def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """See Client.infer."""

@@ -42,6 +42,8 @@ class Client:
         self._regions = []
         self._names = geometry.Names(geometry_header)
         self._places = places.Places()
+        self._closed = False
+        self._answered = False
 
     def __enter__(self):
         return self
@@ -51,17 +53,22 @@ class Client:
 
     def close(self):
         """Ends the connection and cancels the calls in flight."""
+        self._closed = True
         self._channel.close()
 
     def _call(self, method, request, timeout, metadata=None):
         timeout = messages.seconds(timeout)
+        if self._closed:
+            raise ValueError("this client is closed: a call needs one that is open")
         call = self._methods.get(method)
         if call is None:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
         try:
-            return call(request, timeout=timeout, metadata=self._headers + tuple(metadata or ()))
+            data = call(request, timeout=timeout, metadata=self._headers + tuple(metadata or ()))
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, self._answered) from None
+        self._answered = True
+        return data
 
     def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """Runs one grid through a model.

@@ -89,8 +89,24 @@ _CLASSES = {
 _OF_HTTP_1 = ("http1.x server", "Expected SETTINGS frame")
 
 
-def from_rpc_error(error):
-    """The VoxeldError for a grpc.RpcError.
+# Texts for a connection that ends before the first answer on it.
+_OF_A_CLOSED = ("reset by peer", "Socket closed", "Broken pipe", "andshake failed")
+
+
+def _hint(sentence, answered):
+    """What to do about an Unavailable, where gRPC's text tells nobody."""
+    if any(words in sentence for words in _OF_HTTP_1):
+        return ("; the server there speaks HTTP/1, as voxeld's status page does. gRPC has "
+                "another port: by default 8001, see `voxeld serve --grpc`")
+    if not answered and "CERTIFICATE_VERIFY_FAILED" not in sentence and any(
+            words in sentence for words in _OF_A_CLOSED):
+        return ("; perhaps one of the two speaks TLS (tls=Tls(...)) and the other does not, or the "
+                "server wants a certificate")
+    return ""
+
+
+def from_rpc_error(error, answered=False):
+    """The VoxeldError for a grpc.RpcError.  answered: the client has had an answer before.
 
     A gRPC server that stops cancels the calls that are on their way to it, with gRPC's own text.
     The text of a call that this side cancelled is another one, so the first become Unavailable."""
@@ -99,7 +115,6 @@ def from_rpc_error(error):
                                               or sentence.startswith("Received RST_STREAM")):
         code, sentence = grpc.StatusCode.UNAVAILABLE, (
             "the server ended the call without an answer; it is probably stopping")
-    if code == grpc.StatusCode.UNAVAILABLE and any(words in sentence for words in _OF_HTTP_1):
-        sentence += ("; the server there speaks HTTP/1, as voxeld's status page does. gRPC has "
-                     "another port: by default 8001, see `voxeld serve --grpc`")
+    if code == grpc.StatusCode.UNAVAILABLE:
+        sentence += _hint(sentence, answered)
     return _CLASSES.get(code, VoxeldError)(code, sentence)

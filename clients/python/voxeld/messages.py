@@ -103,6 +103,15 @@ def _find(array, regions):
     return None
 
 
+def _unplaced(array):
+    """What an array is for which _find finds no place."""
+    if not array.nbytes:
+        return f"an empty one, {list(array.shape)}"
+    if not array.flags.c_contiguous:
+        return "one that is not C-contiguous"
+    return "one that lies in none, as a copy or a result of numpy does"
+
+
 def _place(field, array, found):
     """The parameters that say where a tensor lies."""
     if found is None:
@@ -138,7 +147,7 @@ def _outputs(options, regions):
         found = _find(array, regions)
         if found is None:
             raise ValueError(f"outputs_in: expected for '{name}' a non-empty C-contiguous array in "
-                             f"a region of this client")
+                             f"a region of this client, got {_unplaced(array)}")
         yield wire.text(1, name) + _place(2, array, found)
 
 
@@ -194,6 +203,8 @@ def seconds(value):
         raise TypeError(f"timeout: expected seconds as a number, or None, got {value!r}")
     if value != value:
         raise ValueError("timeout: expected seconds as a number, or None, got nan")
+    if value < 0:
+        raise ValueError(f"timeout: expected 0 seconds or more, or None, got {value}")
     return None if value > TIMEOUT_MAX else float(value)
 
 

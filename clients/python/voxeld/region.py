@@ -6,7 +6,6 @@ import operator
 import os
 import secrets
 
-import grpc
 import numpy as np
 
 from . import wire
@@ -141,7 +140,7 @@ class Region(Memory):
         try:
             self._client._call("SystemSharedMemoryUnregister", self.pack_unregister(), 2)
         except (VoxeldError, ValueError):
-            pass   # the regions ended with the connection, or with a closed channel
+            pass   # the regions ended with the connection, or with a closed client
         finally:
             self._release()
 
@@ -175,7 +174,7 @@ class AsyncRegion(Memory):
         self._client._regions.remove(self)
         try:
             await self._client._call("SystemSharedMemoryUnregister", self.pack_unregister(), 2)
-        except (VoxeldError, grpc.aio.UsageError):
+        except (VoxeldError, ValueError):
             pass   # as in Region.close
         finally:
             self._release()

@@ -192,7 +192,8 @@ static const struct {
     {change_unknown, VX_CODE_INVALID_ARGUMENT, "unexpected inference input 'color'"},
     {change_most, VX_CODE_OK, ""},
     {change_many, VX_CODE_RESOURCE_EXHAUSTED,
-     "at most 1000 voxels in one request, got 1001; cache_bytes bounds them"},
+     "at most 1000 voxels in one request, got 1001; send fewer, or this needs a larger "
+     "--cache-bytes of its server"},
     {change_output, VX_CODE_INVALID_ARGUMENT,
      "unexpected inference output 'depth' for model 'm': it has 'normals', 'score'"},
     {change_output_twice, VX_CODE_INVALID_ARGUMENT, "'score' is named twice"},

@@ -35,6 +35,7 @@ static struct vx_instance *add_row(const char *name, i64 version,
         .outputs = {{"normals", VX_DTYPE_F32, 3, 0, -1, "", 0, {0}},
                     {"label", VX_DTYPE_BF16, 20, 0, -1, "", 0, {0}}},
         .voxels_max = 1000000,
+        .voxels_bound = VX_BOUND_CACHE_BYTES,
         .fp8_layers = 17,
         .batching = {.voxels_max = 4000000,
                      .delay_us = 250,
@@ -309,9 +310,11 @@ START_TEST(model_config_has_what_perf_analyzer_reads)
     ck_assert_int_eq(config->instance_group[0]->count, 2);
     ck_assert_ptr_nonnull(config->model_transaction_policy);
     ck_assert(!config->model_transaction_policy->decoupled);
-    ck_assert_uint_eq(config->n_parameters, 5);
+    ck_assert_uint_eq(config->n_parameters, 6);
     ck_assert_str_eq(config->parameters[4]->key, "fp8_layers");
     ck_assert_str_eq(config->parameters[4]->value->string_value, "17");
+    ck_assert_str_eq(config->parameters[5]->key, "voxels_max_bound");
+    ck_assert_str_eq(config->parameters[5]->value->string_value, "cache_bytes");
     ck_assert_str_eq(config->parameters[0]->key, "voxels_max");
     ck_assert_str_eq(config->parameters[0]->value->string_value, "1000000");
 }

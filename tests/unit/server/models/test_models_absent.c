@@ -112,6 +112,8 @@ START_TEST(placement_asks_for_no_model)
     start(_i ? "explicit" : "poll", _i ? "half" : "", "hlf=1; *=all");
     list(NULL);
     ck_assert_str_eq(missed("hlf"), "");
+    ck_assert_str_eq(vx_models_problem(rig_models),
+                     "'hlf' is named by placement and is not in the repository");
     ck_assert(vx_registry_all_ready(rig_registry));
 }
 END_TEST

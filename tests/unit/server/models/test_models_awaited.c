@@ -130,6 +130,32 @@ START_TEST(what_has_served_is_awaited)
 }
 END_TEST
 
+/* Files that are still being written may look whole to one poll. */
+START_TEST(a_poll_loads_changed_files_that_two_polls_have_seen)
+{
+    start("poll", "");
+    list(10, 0);
+    rig_answer(0, VX_CODE_OK);
+    serve();
+    const i32 before = rig_loads_told(0);
+    static const struct {
+        u64 fingerprint;
+        bool quiet;
+        i32 loads;
+    } looks[] = {{11, true, 0}, {12, true, 0},  {10, true, 0},
+                 {12, true, 0}, {12, true, 1},  /* the second in a row */
+                 {13, true, 1}, {13, false, 2}, /* SIGHUP */
+                 {14, false, 3}};
+    for (size_t i = 0; i < VX_COUNT(looks); i++) {
+        rig_list_begin();
+        rig_list_add("m", 1, looks[i].fingerprint);
+        rig_list_give(looks[i].quiet);
+        ck_assert_int_eq(rig_loads_told(0) - before, looks[i].loads);
+        if (i && looks[i].loads > looks[i - 1].loads) rig_answer(0, VX_CODE_OK);
+    }
+}
+END_TEST
+
 START_TEST(the_first_model_of_an_empty_server_is_awaited)
 {
     start("poll", "");
@@ -204,6 +230,7 @@ int main(void)
     tcase_add_test(tcase, a_folder_that_is_new_takes_no_readiness);
     tcase_add_test(tcase, at_the_start_all_are_awaited);
     tcase_add_test(tcase, what_has_served_is_awaited);
+    tcase_add_test(tcase, a_poll_loads_changed_files_that_two_polls_have_seen);
     tcase_add_test(tcase, the_first_model_of_an_empty_server_is_awaited);
     tcase_add_test(tcase, a_load_of_a_client_takes_no_readiness);
     tcase_add_test(tcase, all_that_a_star_names_is_awaited);

@@ -258,8 +258,7 @@ START_TEST(settings_that_cannot_be_are_refused)
     snprintf(rig_config.load_model, sizeof rig_config.load_model, "a");
     ck_assert_int_eq(vx_status_code(vx_models_start(rig_models, &why)),
                      VX_CODE_INVALID_ARGUMENT);
-    ck_assert_str_eq(why.text,
-                     "load_model: expected --model-control explicit with it, got none");
+    ck_assert_str_eq(why.text, "--load-model needs --model-control explicit, got none");
     memset(rig_config.load_model, 'a', VX_NAME_BYTES);
     rig_config.load_model[VX_NAME_BYTES] = '\0';
     snprintf(rig_config.model_control, sizeof rig_config.model_control, "explicit");
