@@ -227,7 +227,7 @@ START_TEST(test_wrong_give_panics)
     case 5: vx_buddy_take_at(buddy, 15 * UNIT, 2 * UNIT); break;
     case 6: vx_buddy_take_at(buddy, 5 * UNIT + 1, UNIT); break;
     case 7: vx_buddy_take_at(buddy, 3 * UNIT, 1); break;        /* inside a block */
-    case 8: vx_buddy_take_at(buddy, 2 * UNIT, 3 * UNIT); break; /* in part */
+    case 8: vx_buddy_take_at(buddy, 4 * UNIT, 4 * UNIT); break; /* in part */
     default: vx_buddy_give(buddy, b); vx_buddy_give(buddy, b);
     }
 }
