@@ -43,8 +43,8 @@ static i32 plan_map(struct vx_plan *plan, const struct vx_map_key *key)
     return plan->maps_count++;
 }
 
-/* Sorts the maps, largest first, stable, as large as they are for many voxels: this order
- * needs the least room (vx_geometry_room). */
+/* Sorts the maps, largest first, stable, as large as they are for many voxels: blocks of
+ * powers of two, in falling order, leave no gaps (exec_geometry.c). */
 static void plan_sort_maps(struct vx_plan *plan)
 {
     i64 rows[VX_SETS_MAX], sizes[VX_LAYERS_MAX];

@@ -35,6 +35,14 @@ static u8 node_join(const struct vx_buddy *buddy, u64 node, int order)
     return left == order && right == order ? (u8)(order + 1) : larger(left, right);
 }
 
+/* Changes the value of a node, and of those above it. */
+static void node_set(struct vx_buddy *buddy, u64 node, int order, u8 value)
+{
+    buddy->nodes[node] = value;
+    for (node /= 2, order++; node; node /= 2, order++)
+        buddy->nodes[node] = node_join(buddy, node, order);
+}
+
 vx_status vx_buddy_open(u64 bytes, u64 unit, struct vx_buddy **buddy)
 {
     *buddy = NULL;
@@ -101,11 +109,9 @@ bool vx_buddy_take(struct vx_buddy *buddy, u64 bytes, u64 *offset)
     u64 node = 1;
     int order = buddy->levels;
     for (; order > want; order--) node = 2 * node + (buddy->nodes[2 * node] <= want);
-    buddy->nodes[node] = 0;
     *offset = (node - (UINT64_C(1) << (buddy->levels - order))) * buddy->unit << order;
     buddy->used += buddy->unit << order;
-    for (node /= 2, order++; node; node /= 2, order++)
-        buddy->nodes[node] = node_join(buddy, node, order);
+    node_set(buddy, node, order, 0);
     return true;
 }
 
@@ -123,10 +129,45 @@ void vx_buddy_give(struct vx_buddy *buddy, u64 offset)
         VX_ASSERT(node > 1);    /* else no block in use begins here */
         VX_ASSERT(!(node & 1)); /* a block begins at its leftmost unit */
     }
-    buddy->nodes[node] = (u8)(order + 1);
     buddy->used -= buddy->unit << order;
-    for (node /= 2, order++; node; node /= 2, order++)
-        buddy->nodes[node] = node_join(buddy, node, order);
+    node_set(buddy, node, order, (u8)(order + 1));
+}
+
+/* The order of the largest block that begins at a unit and has no more than `units`. */
+static int order_at(const struct vx_buddy *buddy, u64 unit, u64 units)
+{
+    int order = vx_bit_length(units) - 1;
+    if (order > buddy->levels) order = buddy->levels;
+    while (unit & ((UINT64_C(1) << order) - 1)) order--;
+    return order;
+}
+
+void vx_buddy_take_at(struct vx_buddy *buddy, u64 offset, u64 bytes)
+{
+    u64 unit = offset / buddy->unit, end = unit + (bytes + buddy->unit - 1) / buddy->unit;
+    VX_ASSERT(buddy->magic == BUDDY_MAGIC);
+    VX_ASSERT(offset % buddy->unit == 0);
+    VX_ASSERT(end <= buddy->units);
+    while (unit < end) {
+        int order = order_at(buddy, unit, end - unit);
+        u64 node = (UINT64_C(1) << (buddy->levels - order)) + (unit >> order);
+        VX_ASSERT(buddy->nodes[node] == order + 1); /* all of it is free */
+        for (u64 above = node / 2; above; above /= 2) VX_ASSERT(buddy->nodes[above]);
+        buddy->used += buddy->unit << order;
+        node_set(buddy, node, order, 0);
+        unit += UINT64_C(1) << order;
+    }
+}
+
+void vx_buddy_give_at(struct vx_buddy *buddy, u64 offset, u64 bytes)
+{
+    u64 unit = offset / buddy->unit, end = unit + (bytes + buddy->unit - 1) / buddy->unit;
+    VX_ASSERT(end <= buddy->units);
+    while (unit < end) {
+        int order = order_at(buddy, unit, end - unit);
+        vx_buddy_give(buddy, unit * buddy->unit);
+        unit += UINT64_C(1) << order;
+    }
 }
 
 u64 vx_buddy_used(const struct vx_buddy *buddy)

@@ -53,12 +53,13 @@ static vx_status geometry_sort(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                struct vx_why *why)
 {
     struct vx_geometry_cache *cache = geometry->cache;
-    struct vx_keys_sort sort = {.set = geometry->request.set, .counts = cache->counts};
-    u64 offset;
-    VX_TRY(vx_geometry_take_keys(cache, geometry->request.set.n, why, &offset,
+    struct vx_keys_sort sort = {.counts = cache->counts};
+    struct vx_geometry_block scratch;
+    VX_TRY(vx_geometry_take_keys(cache, geometry->request.set.n, why, &scratch,
                                  &sort.scratch));
+    sort.set = geometry->request.set; /* where it is now */
     vx_keys_sort(cpu, &geometry->request.scan, &sort);
-    vx_buddy_give(cache->buddy, offset);
+    vx_geometry_give(cache, &scratch);
     return vx_keys_check_unique(cpu, &geometry->request.set, why);
 }
 
@@ -66,7 +67,7 @@ static vx_status geometry_build(struct vx_geometry *geometry, struct vx_cpu *cpu
                                 const struct vx_coords_view *view, struct vx_why *why)
 {
     if (!view->n) return VX_OK;
-    VX_TRY(vx_geometry_take_keys(geometry->cache, view->n, why, &geometry->request.offset,
+    VX_TRY(vx_geometry_take_keys(geometry->cache, view->n, why, &geometry->request.block,
                                  &geometry->request.set));
     vx_keys_pack(cpu, view, &geometry->request.set);
     return geometry->request.scan.sorted ? VX_OK : geometry_sort(geometry, cpu, why);

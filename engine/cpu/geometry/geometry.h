@@ -18,7 +18,9 @@
  *   vx_geometry_drop(cache, &geometry);
  *   vx_geometry_close(&cache);
  *
- * Owner    the cache owns geometries; hold protects one from eviction until drop.
+ * Owner    the cache owns geometries; hold protects one from eviction until drop.  Memory moves:
+ *          arrays that keys, maps and samples point to are valid until the cache is next asked
+ *          for a geometry, a set or a map; then keys and maps have new pointers.
  * Thread   one at a time (the device thread).
  * Limits   cache_bytes, reserved at open, hold everything: geometries in use, cached
  *          ones, and the scratch of a build.  VX_GEOMETRY_ENTRIES_MAX geometries,
@@ -28,7 +30,7 @@
  *          for a coords_ref whose geometry has another number of voxels;
  *          FAILED_PRECONDITION for a coords_ref without coordinates that is not in the
  *          cache; RESOURCE_EXHAUSTED when a geometry does not fit although everything
- *          that is not in use was evicted.
+ *          that is not in use was evicted, and the rest moved together.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -118,7 +120,7 @@ void vx_geometry_coords(const struct vx_geometry *geometry, struct vx_cpu *cpu, 
 struct vx_geometry_samples {
     i32 count;
     i64 starts[VX_SAMPLE_MAX + 2];
-    const i32 *rows; /* (N), valid until drop */
+    const i32 *rows; /* (N) */
 };
 void vx_geometry_samples_get(const struct vx_geometry *geometry, i32 set,
                              struct vx_geometry_samples *samples);

@@ -73,7 +73,7 @@ i32 *vx_geometry_chain(struct vx_geometry_cache *cache,
 static void map_free(struct vx_geometry_cache *cache, i32 index)
 {
     struct vx_map_entry *entry = &cache->maps[index];
-    if (entry->map.n) vx_buddy_give(cache->buddy, entry->offset);
+    vx_geometry_give(cache, &entry->block);
     entry->next = cache->maps_free;
     cache->maps_free = index;
 }
@@ -81,7 +81,7 @@ static void map_free(struct vx_geometry_cache *cache, i32 index)
 static void set_free(struct vx_geometry_cache *cache, i32 index)
 {
     struct vx_set_entry *entry = &cache->sets[index];
-    vx_buddy_give(cache->buddy, entry->active.offset);
+    vx_geometry_give(cache, &entry->active.block);
     entry->next = cache->sets_free;
     cache->sets_free = index;
 }
@@ -102,7 +102,7 @@ void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geome
         next = cache->sets[set].next;
         set_free(cache, set);
     }
-    if (geometry->request.set.keys) vx_buddy_give(cache->buddy, geometry->request.offset);
+    vx_geometry_give(cache, &geometry->request.block);
     memset(geometry, 0, sizeof *geometry);
     geometry->next = cache->geometries_free;
     cache->geometries_free = index;
@@ -194,37 +194,51 @@ bool vx_geometry_evict(struct vx_geometry_cache *cache)
 }
 
 vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
-                           struct vx_why *why, u64 *offset)
+                           struct vx_why *why, struct vx_geometry_block *block)
 {
+    const size_t need = vx_round_up(bytes, VX_GEOMETRY_UNIT_BYTES);
+    const bool could = vx_buddy_could(cache->buddy, bytes);
+    size_t taken = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes);
+    u64 offset;
     /* A block that can never fit evicts nothing. */
-    unsigned long long piece = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes);
-    VX_ENSURE_WHY(
-        vx_buddy_could(cache->buddy, bytes), why, RESOURCE_EXHAUSTED,
-        "the geometry does not fit in the geometry cache",
-        "the geometry needs %zu bytes more in the geometry cache, in a block of "
-        "%llu (a power of two); cache_bytes is %zu, too small for such a block",
-        bytes, piece, cache->bytes);
-    while (!vx_buddy_take(cache->buddy, bytes, offset)) {
-        if (vx_geometry_evict(cache)) continue;
-        VX_FAIL_WHY(
-            why, RESOURCE_EXHAUSTED, "the geometry does not fit in the geometry cache",
-            "the geometry needs %zu bytes more in the geometry cache, in a block "
-            "of %llu (a power of two); cache_bytes is %zu, this request already "
-            "uses %llu, the largest free block has %llu",
-            bytes, piece, cache->bytes, (unsigned long long)vx_buddy_used(cache->buddy),
-            (unsigned long long)vx_buddy_largest(cache->buddy));
+    VX_ENSURE_WHY(need <= cache->bytes, why, RESOURCE_EXHAUSTED,
+                  "the geometry does not fit in the geometry cache",
+                  "the geometry needs %zu bytes more in the geometry cache, cache_bytes "
+                  "is %zu",
+                  bytes, cache->bytes);
+    while (!vx_buddy_take(cache->buddy, bytes, &offset)) {
+        const bool fits = need <= cache->bytes - cache->pages;
+        if ((could || !fits) && vx_geometry_evict(cache)) continue;
+        VX_ENSURE_WHY(fits, why, RESOURCE_EXHAUSTED,
+                      "the geometry does not fit in the geometry cache",
+                      "the geometry needs %zu bytes more in the geometry cache; "
+                      "cache_bytes is %zu, of which requests in use have %zu",
+                      bytes, cache->bytes, cache->pages);
+        offset = vx_geometry_pack(cache);
+        vx_buddy_take_at(cache->buddy, offset, need);
+        taken = need;
+        break;
     }
+    *block = (struct vx_geometry_block){offset, bytes, taken};
+    cache->pages += need;
     return VX_OK;
 }
 
-vx_status vx_geometry_take_keys(struct vx_geometry_cache *cache, i64 n,
-                                struct vx_why *why, u64 *offset, struct vx_keys *set)
+void vx_geometry_give(struct vx_geometry_cache *cache, struct vx_geometry_block *block)
 {
-    size_t rows = (size_t)n + 1;
-    VX_TRY(vx_geometry_take(cache, vx_geometry_set_bytes(n), why, offset));
+    if (!block->bytes) return;
+    vx_buddy_give_at(cache->buddy, block->offset, block->taken);
+    cache->pages -= vx_round_up(block->bytes, VX_GEOMETRY_UNIT_BYTES);
+    *block = (struct vx_geometry_block){0};
+}
+
+vx_status vx_geometry_take_keys(struct vx_geometry_cache *cache, i64 n,
+                                struct vx_why *why, struct vx_geometry_block *block,
+                                struct vx_keys *set)
+{
+    VX_TRY(vx_geometry_take(cache, vx_geometry_set_bytes(n), why, block));
     set->n = n;
-    set->keys = (u64 *)(void *)(cache->range + *offset);
-    set->rows = (i32 *)(void *)(set->keys + rows);
+    vx_geometry_point_keys(cache, block, set);
     return VX_OK;
 }
 

@@ -1,7 +1,7 @@
 /* geometry_parts - the state of the geometry cache, for the files that carry it out.
  *
  * geometry.c finds and holds geometries, geometry_sets.c adds sets and maps to one that is
- * held, geometry_cache.c gives out the memory and evicts.
+ * held, geometry_cache.c gives out the memory and evicts, pack.c moves it together.
  *
  * Owner    the cache owns every entry and every block of the range.
  * Thread   one at a time (the device thread).
@@ -21,14 +21,34 @@
 
 #define VX_GEOMETRY_NONE (-1)
 
+/* A map, and the two blocks in which an order is sorted. */
+#define VX_GEOMETRY_LOOSE_MAX 3
+#define VX_GEOMETRY_PARTS_MAX                                                            \
+    (VX_GEOMETRY_ENTRIES_MAX + VX_GEOMETRY_SETS_MAX + VX_GEOMETRY_MAPS_MAX +             \
+     VX_GEOMETRY_LOOSE_MAX)
+
 /* Twice as many chains as geometries, so chains stay short. */
 #define VX_GEOMETRY_CHAINS (2 * VX_GEOMETRY_ENTRIES_MAX)
+
+/* A piece of the range; zeros: none. */
+struct vx_geometry_block {
+    u64 offset;
+    size_t bytes; /* asked for */
+    size_t taken; /* of the range */
+};
+
+/* Who points into a block, and is told when it moves: keys, or else a map. */
+struct vx_geometry_part {
+    struct vx_geometry_block *block;
+    struct vx_keys *keys;
+    struct vx_map *map;
+};
 
 /* The voxels of a set, sorted, and the block of the range that holds them. */
 struct vx_active_set {
     struct vx_keys_scan scan;
     struct vx_keys set;
-    u64 offset;
+    struct vx_geometry_block block;
 };
 
 /* FREE   -> HELD    hold, a miss
@@ -62,7 +82,7 @@ struct vx_set_entry {
 
 struct vx_map_entry {
     struct vx_map map;
-    u64 offset;
+    struct vx_geometry_block block;
     bool passing; /* one of its sets is */
     i32 next;     /* of the same geometry, or of free entries */
     u64 used;     /* when it was last asked for */
@@ -73,6 +93,9 @@ struct vx_geometry_cache {
     u8 *range;
     size_t bytes;
     struct vx_buddy *buddy;
+    /* Bytes of all blocks, each in whole pages: what they need when packed. */
+    size_t pages;
+    i32 loose_count;
     u64 now; /* counts holds, and requests for sets and maps: the clock of `used` */
     u64 coords_ref_bits;
     i64 hits, misses, evictions;
@@ -82,6 +105,9 @@ struct vx_geometry_cache {
     struct vx_geometry geometries[VX_GEOMETRY_ENTRIES_MAX];
     struct vx_set_entry sets[VX_GEOMETRY_SETS_MAX];
     struct vx_map_entry maps[VX_GEOMETRY_MAPS_MAX];
+    /* Blocks of a build under way, which no geometry has yet. */
+    struct vx_geometry_part loose[VX_GEOMETRY_LOOSE_MAX];
+    struct vx_geometry_part parts[VX_GEOMETRY_PARTS_MAX]; /* only while they are moved */
 };
 
 /* The chain of a coords_ref. */
@@ -96,13 +122,32 @@ void vx_geometry_free_passing(struct vx_geometry_cache *cache,
 bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache);
 /* Evicts that, or else what no held geometry's request has asked for. */
 bool vx_geometry_evict(struct vx_geometry_cache *cache);
-/* Takes a block of the range; evicts until one is free or nothing is left to evict. */
+/* Takes a block of the range; evicts until one is free or nothing is left to evict, and then
+ * packs.  So it fails only when what is in use leaves less than `bytes`, in whole pages.  All
+ * other blocks may move: pointers into them are read again, and who has one that belongs to
+ * no geometry lists it as loose. */
 VX_MUST_USE vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
-                                       struct vx_why *why, u64 *offset);
+                                       struct vx_why *why,
+                                       struct vx_geometry_block *block);
 /* The same for n keys with their rows. */
 VX_MUST_USE vx_status vx_geometry_take_keys(struct vx_geometry_cache *cache, i64 n,
-                                            struct vx_why *why, u64 *offset,
+                                            struct vx_why *why,
+                                            struct vx_geometry_block *block,
                                             struct vx_keys *set);
+/* Gives a block back, if it is one. */
+void vx_geometry_give(struct vx_geometry_cache *cache, struct vx_geometry_block *block);
+/* Lists a block as loose; the last one listed is the first to settle. */
+void vx_geometry_loosen(struct vx_geometry_cache *cache,
+                        const struct vx_geometry_part *part);
+void vx_geometry_settle(struct vx_geometry_cache *cache);
+/* Moves all blocks to the beginning of the range, each in whole pages, and tells who points
+ * into them (pack.c); returns where the free rest begins. */
+u64 vx_geometry_pack(struct vx_geometry_cache *cache);
+/* Where a block is now. */
+void *vx_geometry_at(const struct vx_geometry_cache *cache,
+                     const struct vx_geometry_block *block);
+void vx_geometry_point_keys(const struct vx_geometry_cache *cache,
+                            const struct vx_geometry_block *block, struct vx_keys *set);
 /* The set of that number: 0, or of vx_geometry_set. */
 const struct vx_active_set *vx_geometry_active(const struct vx_geometry *geometry,
                                                i32 number);

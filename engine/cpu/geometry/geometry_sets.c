@@ -36,15 +36,21 @@ static i32 set_find(const struct vx_geometry *geometry, const struct vx_set_key 
 struct candidates {
     struct vx_keys_sort sort;
     struct vx_keys_scan scan;
-    u64 offsets[2];
+    struct vx_geometry_block blocks[2];
     int taken;
 };
+
+static void candidates_give_last(struct vx_geometry_cache *cache,
+                                 struct candidates *candidates)
+{
+    vx_geometry_settle(cache);
+    vx_geometry_give(cache, &candidates->blocks[--candidates->taken]);
+}
 
 static void candidates_give(struct vx_geometry_cache *cache,
                             struct candidates *candidates)
 {
-    while (candidates->taken)
-        vx_buddy_give(cache->buddy, candidates->offsets[--candidates->taken]);
+    while (candidates->taken) candidates_give_last(cache, candidates);
 }
 
 static vx_status candidates_take(struct vx_geometry_cache *cache, i64 count,
@@ -54,10 +60,11 @@ static vx_status candidates_take(struct vx_geometry_cache *cache, i64 count,
                   "a set has too many candidates",
                   "%lld candidates for the voxels of a set, expected at most %d",
                   (long long)count, VX_VOXELS_MAX);
-    struct vx_keys *blocks[] = {&candidates->sort.set, &candidates->sort.scratch};
+    struct vx_keys *keys[] = {&candidates->sort.set, &candidates->sort.scratch};
     for (int i = 0; i < 2; i++) {
-        VX_TRY(
-            vx_geometry_take_keys(cache, count, why, &candidates->offsets[i], blocks[i]));
+        struct vx_geometry_block *block = &candidates->blocks[i];
+        VX_TRY(vx_geometry_take_keys(cache, count, why, block, keys[i]));
+        vx_geometry_loosen(cache, &(struct vx_geometry_part){block, keys[i], NULL});
         candidates->taken++;
     }
     candidates->sort.counts = cache->counts;
@@ -102,21 +109,24 @@ static void source_fill(const struct source *source, struct vx_cpu *cpu,
 }
 
 /* Makes the voxels of a set; *active is filled and holds a block when this succeeds. */
-static vx_status set_build(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
-                           const struct source *source, struct vx_why *why,
-                           struct vx_active_set *active)
+static vx_status set_build(const struct vx_geometry *geometry, struct vx_cpu *cpu,
+                           const struct vx_geometry_prediction *prediction,
+                           struct vx_why *why, struct vx_active_set *active)
 {
+    struct vx_geometry_cache *cache = geometry->cache;
     struct candidates candidates = {.taken = 0};
+    struct source source = source_make(geometry, prediction);
     vx_status status;
-    i64 count = source_count(source, cpu);
+    i64 count = source_count(&source, cpu);
     VX_TRY_OR(status, out, candidates_take(cache, count, why, &candidates));
-    source_fill(source, cpu, &candidates);
+    source = source_make(geometry, prediction); /* where its keys are now */
+    source_fill(&source, cpu, &candidates);
     vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
     i64 rows = vx_derive_unique_count(cpu, &candidates.sort.set);
     /* The scratch of the sort is free again. */
-    vx_buddy_give(cache->buddy, candidates.offsets[--candidates.taken]);
+    candidates_give_last(cache, &candidates);
     VX_TRY_OR(status, out,
-              vx_geometry_take_keys(cache, rows, why, &active->offset, &active->set));
+              vx_geometry_take_keys(cache, rows, why, &active->block, &active->set));
     vx_derive_unique(cpu, &candidates.sort.set, &active->set);
     active->scan = candidates.scan;
     active->scan.n = rows;
@@ -130,11 +140,11 @@ out:
 static vx_status samples_build(struct vx_geometry *geometry, i32 from, struct vx_why *why,
                                struct vx_active_set *active)
 {
-    const u64 *keys = vx_geometry_active(geometry, from)->set.keys;
     struct vx_geometry_samples samples;
     vx_geometry_samples_get(geometry, from, &samples);
-    VX_TRY(vx_geometry_take_keys(geometry->cache, samples.count, why, &active->offset,
+    VX_TRY(vx_geometry_take_keys(geometry->cache, samples.count, why, &active->block,
                                  &active->set));
+    const u64 *keys = vx_geometry_active(geometry, from)->set.keys;
     struct vx_keys *set = &active->set;
     for (i32 i = 0; i < samples.count; i++) {
         set->keys[i] = vx_key_pack(vx_key_sample(keys[samples.starts[i]]), 0, 0, 0);
@@ -160,9 +170,8 @@ static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                           struct vx_why *why, i32 *index)
 {
     struct vx_geometry_cache *cache = geometry->cache;
-    struct vx_active_set active = {.offset = 0};
+    struct vx_active_set active = {.block = {0}};
     const struct vx_set_key *key = &prediction->key;
-    const struct source source = source_make(geometry, prediction);
     while (cache->sets_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
     VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, why, RESOURCE_EXHAUSTED,
                   "too many sets of voxels are in use at once",
@@ -171,7 +180,7 @@ static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     if (key->rule == VX_SET_SAMPLES)
         VX_TRY(samples_build(geometry, key->from, why, &active));
     else
-        VX_TRY(set_build(cache, cpu, &source, why, &active));
+        VX_TRY(set_build(geometry, cpu, prediction, why, &active));
     *index = cache->sets_free;
     struct vx_set_entry *made = &cache->sets[*index];
     cache->sets_free = made->next;
@@ -345,25 +354,27 @@ static struct vx_map_entry *map_find(struct vx_geometry *geometry,
 /* ORDER: the rows sorted by the voxels in which they lie.  They come in the order of their
  * own keys, and the sort is stable. */
 static vx_status order_fill(const struct vx_geometry *geometry, struct vx_cpu *cpu,
-                            struct vx_why *why, i32 *nbr, struct vx_map *map)
+                            struct vx_why *why, struct vx_geometry_block *block,
+                            struct vx_map *map)
 {
     const struct vx_keys *set = &vx_geometry_active(geometry, map->key.to)->set;
     struct candidates candidates = {.taken = 0};
     struct vx_keys *sorted = &candidates.sort.set;
     struct vx_set_key cells = {.rule = VX_SET_FLOOR};
-    const size_t bytes = (size_t)set->n * sizeof *nbr;
+    const size_t bytes = (size_t)set->n * sizeof *map->nbr;
     vx_status status;
-    map->nbr = nbr;
     map->pairs = set->n;
     if (!set->n) return VX_OK;
     memcpy(cells.stride, map->key.stride, sizeof cells.stride);
+    vx_geometry_loosen(geometry->cache, &(struct vx_geometry_part){block, NULL, map});
     VX_TRY_OR(status, out, candidates_take(geometry->cache, set->n, why, &candidates));
     vx_derive_fill(cpu, set, &cells, sorted, &candidates.scan);
     memcpy(sorted->rows, set->rows, bytes);
     vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
-    memcpy(nbr, sorted->rows, bytes);
+    memcpy(vx_geometry_at(geometry->cache, block), sorted->rows, bytes);
 out:
     candidates_give(geometry->cache, &candidates);
+    vx_geometry_settle(geometry->cache);
     return status;
 }
 
@@ -371,7 +382,6 @@ static void map_fill(const struct vx_geometry *geometry, struct vx_cpu *cpu, i32
                      struct vx_map *map)
 {
     const struct vx_active_set *to = vx_geometry_active(geometry, map->key.to);
-    map->nbr = nbr;
     if (map->key.kind != VX_MAP_SUBM) {
         struct vx_map_between between = {
             .from = vx_geometry_active(geometry, map->key.from)->set,
@@ -400,7 +410,7 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     struct vx_geometry_cache *cache = geometry->cache;
     struct vx_map map = {
         .key = *key, .v = vx_map_offsets(key), .n = vx_geometry_rows(geometry, key->to)};
-    u64 offset = 0;
+    struct vx_geometry_block block = {0};
     i64 children = key->kind == VX_MAP_CHILD
                        ? (i64)key->stride[0] * key->stride[1] * key->stride[2]
                        : 1;
@@ -410,18 +420,19 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                   (long long)vx_geometry_rows(geometry, key->from), (long long)children,
                   INT32_MAX);
     if (map.n)
-        VX_TRY(vx_geometry_take(cache, vx_geometry_map_bytes(key, map.n), why, &offset));
+        VX_TRY(vx_geometry_take(cache, vx_geometry_map_bytes(key, map.n), why, &block));
     while (cache->maps_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
     if (cache->maps_free == VX_GEOMETRY_NONE) {
-        if (map.n) vx_buddy_give(cache->buddy, offset);
+        vx_geometry_give(cache, &block);
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "too many neighbour maps are in use at once",
                     "at most %d neighbour maps may be in use at once",
                     VX_GEOMETRY_MAPS_MAX);
     }
-    i32 *nbr = map.n ? (i32 *)(void *)(cache->range + offset) : no_rows;
+    i32 *nbr = map.n ? vx_geometry_at(cache, &block) : no_rows;
+    map.nbr = nbr;
     if (key->kind == VX_MAP_ORDER) {
-        vx_status status = order_fill(geometry, cpu, why, nbr, &map);
-        if (status.fault && map.n) vx_buddy_give(cache->buddy, offset);
+        vx_status status = order_fill(geometry, cpu, why, &block, &map);
+        if (status.fault) vx_geometry_give(cache, &block);
         if (status.fault) return status;
     } else {
         map_fill(geometry, cpu, nbr, &map);
@@ -430,7 +441,7 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     struct vx_map_entry *made = &cache->maps[index];
     cache->maps_free = made->next;
     *made = (struct vx_map_entry){.map = map,
-                                  .offset = offset,
+                                  .block = block,
                                   .passing = set_passes(geometry, key->from) ||
                                              set_passes(geometry, key->to),
                                   .next = geometry->maps};

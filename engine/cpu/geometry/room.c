@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/geometry/room.h"
 
-#include "engine/base/limits.h"
-#include "engine/base/memory/buddy.h"
-#include "engine/base/process/check.h"
 #include "engine/cpu/geometry/keys.h"
-
-/* Sets, maps, and the two blocks in which a set is sorted. */
-#define BLOCKS_MAX (VX_SETS_MAX + VX_LAYERS_MAX + 2)
 
 size_t vx_geometry_set_bytes(i64 n)
 {
@@ -20,36 +14,37 @@ size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n)
     return (size_t)vx_map_offsets(key) * (size_t)n * sizeof(i32);
 }
 
-/* The blocks that are held at one moment of a build, and the most room needed so far. */
+/* What the blocks of a build have at one moment, each in whole pages, and had at most. */
 struct room {
-    size_t blocks[BLOCKS_MAX];
-    i32 count;
-    size_t need;
+    size_t held, most;
 };
 
-/* To place a block, count the aligned places of its size.  A smaller block in use makes
- * one of them unusable, wherever it lies; a larger one makes unusable as many as it
- * contains.  Everything that is not held can be evicted. */
 static void room_take(struct room *room, size_t bytes)
 {
-    size_t block = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes), need = block;
-    VX_ASSERT(room->count < BLOCKS_MAX);
-    for (i32 i = 0; i < room->count; i++)
-        need += room->blocks[i] > block ? room->blocks[i] : block;
-    if (need > room->need) room->need = need;
-    room->blocks[room->count++] = block;
+    room->held += vx_round_up(bytes, VX_GEOMETRY_UNIT_BYTES);
+    if (room->held > room->most) room->most = room->held;
+}
+
+static void room_give(struct room *room, size_t bytes)
+{
+    room->held -= vx_round_up(bytes, VX_GEOMETRY_UNIT_BYTES);
+}
+
+/* Two blocks of n keys, for a sort, are taken; then one of them or both are given back. */
+static void room_take_sort(struct room *room, i64 n)
+{
+    room_take(room, vx_geometry_set_bytes(n));
+    room_take(room, vx_geometry_set_bytes(n));
 }
 
 /* A set other than 0: two blocks of candidates, for their sort, then the set alone. */
 static void room_set(struct room *room, const struct vx_geometry_need *need, i32 set)
 {
-    room_take(room, vx_geometry_set_bytes(need->candidates[set]));
-    room_take(room, vx_geometry_set_bytes(need->candidates[set]));
-    room->count--;
+    const size_t candidates = vx_geometry_set_bytes(need->candidates[set]);
+    room_take_sort(room, need->candidates[set]);
+    room_give(room, candidates);
     room_take(room, vx_geometry_set_bytes(need->rows[set]));
-    /* The candidates are given back, the set stays. */
-    room->blocks[room->count - 2] = room->blocks[room->count - 1];
-    room->count--;
+    room_give(room, candidates);
 }
 
 static i32 set_stage(const struct vx_geometry_need *need, i32 set)
@@ -70,19 +65,18 @@ static void room_map(struct room *room, const struct vx_geometry_need *need, i32
     const i64 rows = need->rows[map->to];
     room_take(room, vx_geometry_map_bytes(map, rows));
     if (map->kind != VX_MAP_ORDER) return;
-    room_take(room, vx_geometry_set_bytes(rows));
-    room_take(room, vx_geometry_set_bytes(rows));
-    room->count -= 2;
+    room_take_sort(room, rows);
+    room_give(room, vx_geometry_set_bytes(rows));
+    room_give(room, vx_geometry_set_bytes(rows));
 }
 
 size_t vx_geometry_room(const struct vx_geometry_need *need)
 {
-    struct room room = {.count = 0};
+    struct room room = {0};
     i32 last = 0;
     if (!need->rows[0]) return 0;
-    room_take(&room, vx_geometry_set_bytes(need->rows[0]));
-    room_take(&room, vx_geometry_set_bytes(need->rows[0])); /* the scratch of its sort */
-    room.count--;
+    room_take_sort(&room, need->rows[0]);
+    room_give(&room, vx_geometry_set_bytes(need->rows[0]));
     for (i32 i = 1; i < need->sets_count; i++)
         if (last < set_stage(need, i)) last = set_stage(need, i);
     for (i32 stage = 0; stage <= last; stage++) {
@@ -91,5 +85,5 @@ size_t vx_geometry_room(const struct vx_geometry_need *need)
         for (i32 i = 0; i < need->maps_count; i++)
             if (map_stage(need, need->maps[i]) == stage) room_map(&room, need, i);
     }
-    return room.need;
+    return room.most;
 }

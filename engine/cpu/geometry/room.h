@@ -1,8 +1,9 @@
 /* room - computes the bytes of the geometry cache that a geometry needs; pure.
  *
- * The cache hands out blocks of power-of-two size (engine/base/memory/buddy.h), so a geometry
- * needs more than the sum of its bytes: 36 bytes take a block of 64, and a cache of 100
- * bytes has only one such block.
+ * The most that its blocks have at one moment of the build, each in whole pages.  That this
+ * is enough: a block that finds no aligned place of a power of two (buddy.h) has everything
+ * evicted that is not in use, and then all blocks are moved together (pack.c).  So it is
+ * refused only when the pages of what is in use and its own are more than the cache has.
  *
  *   size_t bytes = vx_geometry_room(&need);
  *   if (bytes <= cache_bytes) ...fits...
@@ -25,7 +26,7 @@ size_t vx_geometry_set_bytes(i64 n);
 size_t vx_geometry_map_bytes(const struct vx_map_key *key, i64 n);
 
 /* What a request asks for, in this order: the sets, then the maps; of stage 0, then of stage
- * 1, and so on. */
+ * 1, and so on.  The order of sets among themselves, or of maps, matters only for scratch. */
 struct vx_geometry_need {
     i32 sets_count;
     const i64 *rows;       /* the most rows of each set */
@@ -34,8 +35,8 @@ struct vx_geometry_need {
     const struct vx_map_key *const *maps;
     i32 maps_count;
 };
-/* The cache size in which such a geometry can be built, whatever the cache held before,
- * if nothing else is held. */
+/* The cache size in which such a geometry can be built, whatever the cache held before.  What
+ * else is in use meanwhile adds its own pages. */
 size_t vx_geometry_room(const struct vx_geometry_need *need);
 
 #endif

@@ -106,7 +106,7 @@ static vx_status cpu_fit(const struct device *device, struct vx_model *model,
     room.need = geometry_need;
     room.memory = "geometry cache";
     room.bound = VX_BOUND_CACHE_BYTES;
-    snprintf(what, sizeof what, "%d maps, in powers of two", model->plan->maps_count);
+    snprintf(what, sizeof what, "%d maps", model->plan->maps_count);
     return vx_model_fit(model, &room, why);
 }
 

@@ -142,8 +142,8 @@ static vx_status stage_sets(struct vx_job *job, i32 stage)
     return VX_OK;
 }
 
-/* Gets the maps of a stage, the largest first: in this order a request that fits always
- * fits, whatever the cache held before (vx_geometry_room). */
+/* Gets the maps of a stage, the largest first: they find places without moving others.  A
+ * request that fits does so whatever the cache held before (vx_geometry_room). */
 static vx_status stage_maps(struct vx_job *job, i32 stage)
 {
     const struct vx_plan *plan = job->plan;

@@ -221,21 +221,18 @@ START_TEST(what_is_taken_fits_the_cache)
         const char *more, *said;
     } rows[] = {
         {",\"limits\":{\"voxels_max\":10000}",
-         "limits.voxels_max is 10000 voxels, which need 4194304 bytes of geometry "
-         "cache (2 maps, in powers of two); cache_bytes is 1048576: at most 4854 "
-         "voxels "
-         "fit"},
+         "limits.voxels_max is 10000 voxels, which need 1327104 bytes of geometry "
+         "cache (2 maps); cache_bytes is 1048576: at most 7888 voxels fit"},
         {",\"warmup\":[1000,30000]",
-         "warmup is 30000 voxels, which need 8388608 bytes of geometry cache (2 "
-         "maps, "
-         "in powers of two); cache_bytes is 1048576: at most 4854 voxels fit"}};
+         "warmup is 30000 voxels, which need 3964928 bytes of geometry cache (2 "
+         "maps); cache_bytes is 1048576: at most 7888 voxels fit"}};
     char text[1024];
     struct vx_why why = {""};
     reopen(64 << 20, 1 << 20);
     snprintf(text, sizeof text, json, "");
     vx_rig_write_model(vx_rig_root, text, 3);
     struct vx_model *model = vx_rig_load(vx_rig_root);
-    ck_assert_int_eq(vx_model_signature(model)->voxels_max, 4854);
+    ck_assert_int_eq(vx_model_signature(model)->voxels_max, 7888);
     ck_assert_int_eq(vx_model_signature(model)->voxels_bound, VX_BOUND_CACHE_BYTES);
     vx_status status = vx_engine_warm(vx_rig_engine, model, &why);
     ck_assert_msg(!status.fault, "%s", why.text);

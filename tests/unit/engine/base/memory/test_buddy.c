@@ -102,6 +102,7 @@ struct model {
     u16 owner[MODEL_UNITS];
     u64 offset[MODEL_UNITS + 1];
     u64 units[MODEL_UNITS + 1];
+    bool placed[MODEL_UNITS + 1]; /* by take_at */
     u64 used;
 };
 
@@ -128,6 +129,28 @@ static bool model_find(const struct model *model, u64 units, u64 *offset)
     return false;
 }
 
+/* A place for take_at, anywhere: a run of as many units that are free; 0: there is none. */
+static u64 model_run(const struct model *model, struct voxels_random *random, u64 *offset)
+{
+    u64 at = (u64)voxels_between(random, 0, MODEL_UNITS - 1), units = 0;
+    u64 most = (u64)voxels_between(random, 1, 200);
+    while (at + units < MODEL_UNITS && units < most && !model->owner[at + units]) units++;
+    *offset = at * UNIT;
+    return units;
+}
+
+/* A block of take may be given by give_at, too. */
+static void model_give(struct model *model, struct vx_buddy *buddy, u16 id, bool at)
+{
+    if (at || model->placed[id])
+        vx_buddy_give_at(buddy, model->offset[id], model->units[id] * UNIT);
+    else
+        vx_buddy_give(buddy, model->offset[id]);
+    model_set(model, id, id, 0);
+    model->used -= model->units[id];
+    model->units[id] = 0;
+}
+
 START_TEST(test_random_against_model)
 {
     static struct model model;
@@ -137,13 +160,20 @@ START_TEST(test_random_against_model)
     for (int step = 0; step < 20000; step++) {
         u16 id = (u16)voxels_between(&random, 1, MODEL_UNITS);
         if (model.units[id]) {
-            vx_buddy_give(buddy, model.offset[id]);
-            model_set(&model, id, id, 0);
-            model.used -= model.units[id];
-            model.units[id] = 0;
+            model_give(&model, buddy, id, voxels_between(&random, 0, 1));
+        } else if (!voxels_between(&random, 0, 2)) {
+            u64 units = model_run(&model, &random, &model.offset[id]);
+            if (!units) continue;
+            vx_buddy_take_at(buddy, model.offset[id],
+                             units * UNIT - (u64)voxels_between(&random, 0, UNIT - 1));
+            model.placed[id] = true;
+            model.units[id] = units;
+            model_set(&model, id, 0, id);
+            model.used += units;
         } else {
             u64 bytes =
                 (u64)voxels_between(&random, 0, 1 << voxels_between(&random, 0, 19));
+            model.placed[id] = false;
             u64 units = 1;
             u64 expected = 0;
             while (units * UNIT < bytes) units *= 2;
@@ -158,7 +188,7 @@ START_TEST(test_random_against_model)
         ck_assert_uint_eq(vx_buddy_used(buddy), model.used * UNIT);
     }
     for (u16 id = 1; id <= MODEL_UNITS; id++)
-        if (model.units[id]) vx_buddy_give(buddy, model.offset[id]);
+        if (model.units[id]) model_give(&model, buddy, id, false);
     /* All free blocks have merged again: 1000 = 512 + 256 + ... */
     u64 offset;
     ck_assert_uint_eq(vx_buddy_used(buddy), 0);
@@ -181,7 +211,7 @@ START_TEST(test_one_piece_again)
 }
 END_TEST
 
-/* Returning a block that is not in use is a programming error, detected at once. */
+/* Taking or returning a block that is not there is a programming error, detected at once. */
 START_TEST(test_wrong_give_panics)
 {
     struct vx_buddy *buddy = buddy_of(16);
@@ -193,6 +223,11 @@ START_TEST(test_wrong_give_panics)
     case 1: vx_buddy_give(buddy, 8 * UNIT); break;  /* free */
     case 2: vx_buddy_give(buddy, 1); break;         /* between units */
     case 3: vx_buddy_give(buddy, 16 * UNIT); break; /* beyond */
+    case 4: vx_buddy_give_at(buddy, 15 * UNIT, 2 * UNIT); break;
+    case 5: vx_buddy_take_at(buddy, 15 * UNIT, 2 * UNIT); break;
+    case 6: vx_buddy_take_at(buddy, 5 * UNIT + 1, UNIT); break;
+    case 7: vx_buddy_take_at(buddy, 3 * UNIT, 1); break;        /* inside a block */
+    case 8: vx_buddy_take_at(buddy, 4 * UNIT, 4 * UNIT); break; /* in part */
     default: vx_buddy_give(buddy, b); vx_buddy_give(buddy, b);
     }
 }
@@ -209,7 +244,7 @@ int main(void)
     tcase_add_test(cases, test_could);
     tcase_add_loop_test(cases, test_random_against_model, 0, 5);
     tcase_add_test(cases, test_one_piece_again);
-    tcase_add_loop_test_raise_signal(cases, test_wrong_give_panics, SIGABRT, 0, 5);
+    tcase_add_loop_test_raise_signal(cases, test_wrong_give_panics, SIGABRT, 0, 10);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -143,12 +143,13 @@ START_TEST(test_too_large)
 }
 END_TEST
 
-/* Blocks are powers of two: 33 pages of 48 never fit, and nothing is discarded for them. */
+/* 49 pages of 48 never fit, and nothing is discarded for them.  33 fit, though a block of 64 does
+ * not: what they need is discarded, and no more. */
 START_TEST(test_never_fits)
 {
     rig_close();
     rig_open(1, 48 * 4096);
-    i64 n = 33 * 4096 / 12 - 1;
+    i64 n = 49 * 4096 / 12 - 1;
     i32 *coords = vx_alloc_zero((size_t)n * 16);
     struct vx_geometry *geometry;
     struct vx_geometry_stats stats;
@@ -164,13 +165,18 @@ START_TEST(test_never_fits)
     ck_assert_int_eq(stats.evictions, 0);
     ck_assert_int_eq(stats.bytes, 40 * 4096);
     ck_assert_str_eq(rig.why.text,
-                     "the geometry needs 135168 bytes more in the geometry cache, in a "
-                     "block of 262144 (a power of two); cache_bytes is 196608, too small "
-                     "for such a block");
-    geometry = rig_hold(coords, 32 * 4096 / 12 - 1);
+                     "the geometry needs 200700 bytes more in the geometry cache, "
+                     "cache_bytes is 196608");
+    geometry = rig_hold(coords, 33 * 4096 / 12 - 1);
     vx_geometry_drop(rig.cache, &geometry);
     vx_geometry_stats_get(rig.cache, &stats);
-    ck_assert_int_eq(stats.evictions, 32);
+    ck_assert_int_eq(stats.evictions, 40 + 33 - 48);
+    ck_assert_int_eq(stats.bytes, 48 * 4096);
+    for (i32 i = 0; i <= 48 - 33; i++) { /* the last that were used stay */
+        geometry = rig_hold((i32[]){0, 39 - i, 0, 0}, 1);
+        ck_assert_int_eq(vx_geometry_was_hit(geometry), i < 48 - 33);
+        vx_geometry_drop(rig.cache, &geometry);
+    }
     vx_free(coords);
 }
 END_TEST
