@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Limits that clients should know but for which ModelConfig has no field. */
-#define CONFIG_LIMITS     6
+#define CONFIG_LIMITS     7
 #define CONFIG_PARAMETERS (CONFIG_LIMITS + 2 * VX_OUTPUTS_MAX)
 
 /* A ModelConfigResponse and everything it points to, taken from the arena at once. */
@@ -93,6 +93,17 @@ static void config_add_limit(struct config_answer *answer, char *name, i64 value
     VX_ASSERT(answer->config.n_parameters < CONFIG_LIMITS);
     snprintf(text, VX_CONTROL_NUMBER_BYTES, "%lld", (long long)value);
     config_add_text(answer, name, text);
+}
+
+/* Only a dense output has a size that follows from the samples. */
+static void config_add_samples(struct config_answer *answer,
+                               const struct vx_signature *signature)
+{
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        if (signature->outputs[o].set != VX_OUTPUT_DENSE) continue;
+        config_add_limit(answer, "samples_max", signature->samples_max);
+        return;
+    }
 }
 
 /* "1440x1440x40", as a request may send one of its own; nothing where there is none. */
@@ -270,6 +281,7 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config_add_limit(answer, "batch_voxels_max", signature->batching.voxels_max);
     config_add_limit(answer, "batch_requests_max", signature->batching.requests_max);
     config_add_limit(answer, "batch_pairs_max", signature->batching.pairs_max);
+    config_add_samples(answer, signature);
     if (signature->fp8_layers)
         config_add_limit(answer, "fp8_layers", signature->fp8_layers);
     config_add_shape(answer, signature->shape);

@@ -77,8 +77,9 @@ bool vx_job_output_is_in_place(const struct vx_plan *plan, i32 output);
 /* The rows of output `o`, in the numbers of the model's signature, if it is not on set 0;
  * its sets are there. */
 i64 vx_job_output_rows(const struct vx_job *job, i32 o);
-/* Fails with INVALID_ARGUMENT where a voxel of a set of this stage lies outside of a dense
- * output that the request wants. */
+/* Fails where the request has more samples than limits.samples allows (RESOURCE_EXHAUSTED), or
+ * a voxel of a set of this stage lies outside of its shape (INVALID_ARGUMENT), for a dense
+ * output that it wants. */
 VX_MUST_USE vx_status vx_job_dense_check(const struct vx_job *job, i32 stage);
 /* Writes all that are wanted, once the launches are done. */
 void vx_job_write_outputs(const struct vx_job *job);

@@ -55,7 +55,8 @@ static const f32 *job_output(const struct vx_job *job, i32 output)
     return tensor ? job->tensors[tensor] : job->feats;
 }
 
-/* Whether the voxels lie in the shapes of the dense outputs that the request wants. */
+/* The samples are those of the request, and known before any layer; whether the voxels of the
+ * output's set lie in its shape is known in the stage of the set. */
 vx_status vx_job_dense_check(const struct vx_job *job, i32 stage)
 {
     const struct vx_network *network = job->plan->graph->network;
@@ -63,6 +64,8 @@ vx_status vx_job_dense_check(const struct vx_job *job, i32 stage)
         const struct vx_layer *layer = &network->layers[network->outputs[o].layer];
         const bool wanted = job->item->asks >> o & 1 || job->item->outputs[o];
         if (!wanted || !vx_plan_is_dense(job->plan, o)) continue;
+        VX_TRY(vx_plan_check_samples(job->plan, o, vx_geometry_samples(job->geometry),
+                                     &job->item->why));
         if (job->plan->sets[layer->set].stage != stage) continue;
         const i32 set = job->sets[layer->set];
         i64 place = vx_geometry_set_outside(job->geometry, set, layer->shape);
