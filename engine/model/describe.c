@@ -202,6 +202,12 @@ static void page_batching(struct vx_page *page, const struct vx_model *model)
             : " (fewer if --device-bytes or, on the CPU, --cache-bytes do not hold them; "
               "the log event MODEL_READY says how many)",
         (long long)batching->voxels_max, (long long)batching->delay_us);
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        if (signature->outputs[o].set != VX_OUTPUT_DENSE) continue;
+        vx_page_add(page, "at most %d samples in a request for a dense output\n",
+                    signature->samples_max);
+        break;
+    }
     vx_page_add(page, "at most %d requests in a batch", batching->requests_max);
     if (batching->pairs_max)
         vx_page_add(page, ", and %lld pairs", (long long)batching->pairs_max);

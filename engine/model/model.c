@@ -196,6 +196,7 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     struct vx_plan_options plan = vx_plan_cpu;
     if (gpu) plan = vx_plan_gpu(vx_number_bytes(model->number));
     model->signature.voxels_max = model->network->voxels_max;
+    model->signature.samples_max = model->network->samples_max;
     model->signature.batching = model->network->batching;
     return vx_plan_build(model->graph, &plan, &arena, &model->plan);
 }

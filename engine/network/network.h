@@ -177,6 +177,7 @@ struct vx_network {
     struct vx_network_fp8 fp8;
     bool voxels_max_said; /* the file sets limits.voxels_max */
     i64 voxels_max;
+    i32 samples_max; /* limits.samples: of a request that wants a dense output */
     struct vx_batching batching;
     i64 warmup[VX_WARMUP_MAX];
     i32 warmup_count;

@@ -179,15 +179,37 @@ static vx_status parse_sets(struct vx_network *network, const struct vx_json *ob
     return VX_OK;
 }
 
+/* "samples": how many a request may have that wants a dense output.  Nothing else has a size
+ * that follows from the numbers of samples, so that elsewhere the limit would bound nothing. */
+static vx_status parse_samples(struct vx_network *network, const struct vx_json *value,
+                               struct vx_why *why)
+{
+    i64 samples;
+    bool dense = false;
+    for (i32 i = 0; i < network->layers_count; i++)
+        dense = dense || network->layers[i].op == VX_OP_TO_DENSE;
+    VX_ENSURE_WHY(dense, why, INVALID_ARGUMENT, "a limit of samples bounds nothing",
+                  "line %d: \"samples\": expected a network with a to_dense, whose size "
+                  "it limits",
+                  value->line);
+    VX_TRY(vx_json_read_i64(value, 1, VX_SAMPLE_MAX + 1, why, &samples));
+    network->samples_max = (i32)samples;
+    return VX_OK;
+}
+
 vx_status vx_network_parse_limits(struct vx_network *network, const struct vx_json *root,
                                   struct vx_why *why)
 {
     const struct vx_json *limits = vx_json_find(root, "limits"), *value = NULL;
     network->voxels_max = VX_NETWORK_VOXELS_DEFAULT;
+    network->samples_max = VX_SAMPLE_MAX + 1;
     if (limits) {
-        VX_TRY(vx_network_check_keys(limits, WORDS("voxels_max", "sets"), why));
+        VX_TRY(
+            vx_network_check_keys(limits, WORDS("voxels_max", "samples", "sets"), why));
         value = vx_json_find(limits, "sets");
         if (value) VX_TRY(parse_sets(network, value, why));
+        value = vx_json_find(limits, "samples");
+        if (value) VX_TRY(parse_samples(network, value, why));
         value = vx_json_find(limits, "voxels_max");
     }
     if (value)

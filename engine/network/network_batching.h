@@ -29,7 +29,7 @@
 #include "engine/base/text/json.h"
 #include "engine/network/network.h"
 
-/* Fills voxels_max, voxels_max_said and batching. */
+/* Fills voxels_max, voxels_max_said, samples_max and batching. */
 VX_MUST_USE vx_status vx_network_parse_limits(struct vx_network *network,
                                               const struct vx_json *root,
                                               struct vx_why *why);

@@ -21,6 +21,19 @@ bool vx_plan_is_dense(const struct vx_plan *plan, i32 output)
            layer_of(plan, output)->op == VX_OP_TO_DENSE;
 }
 
+vx_status vx_plan_check_samples(const struct vx_plan *plan, i32 output, i64 samples,
+                                struct vx_why *why)
+{
+    const struct vx_network *network = plan->graph->network;
+    VX_ENSURE_WHY(samples <= network->samples_max, why, RESOURCE_EXHAUSTED,
+                  "a dense tensor has more samples than its limit",
+                  "output '%.*s': the largest sample is %lld, which makes %lld samples; "
+                  "limits.samples allows %d",
+                  VX_NAME_SHOWN, network->outputs[output].name, (long long)samples - 1,
+                  (long long)samples, network->samples_max);
+    return VX_OK;
+}
+
 vx_status vx_plan_dense_outside(const struct vx_plan *plan, i32 output,
                                 const struct vx_plan_voxel *voxel, struct vx_why *why)
 {

@@ -5,8 +5,8 @@
  *
  * Owner    the plan is borrowed.
  * Thread   any; pure.
- * Limits   VX_DENSE_NUMBERS_MAX numbers for each sample.
- * Fails    outside alone, always.
+ * Limits   VX_DENSE_NUMBERS_MAX numbers for each sample, limits.samples of them.
+ * Fails    check_samples: RESOURCE_EXHAUSTED.  outside: always.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,6 +18,10 @@
 /* True for an output of the network that is a dense tensor. */
 bool vx_plan_is_dense(const struct vx_plan *plan, i32 output);
 
+/* Fails with RESOURCE_EXHAUSTED: a request with so many samples, 1 + its largest one, wants
+ * that dense output, and limits.samples allows fewer. */
+VX_MUST_USE vx_status vx_plan_check_samples(const struct vx_plan *plan, i32 output,
+                                            i64 samples, struct vx_why *why);
 /* A voxel that lies outside of a dense tensor's shape. */
 struct vx_plan_voxel {
     i64 row;   /* of the request; -1: on another set, or not known */

@@ -161,14 +161,25 @@ static void put_fp8(const struct vx_record_source *source, const bool *keep,
     put_value(page, vx_json_find(source->root, "fp8"));
 }
 
-/* limits.sets names a layer on each set, which may not be one of this run. */
+static bool has_dense(const struct vx_network *network, const bool *keep)
+{
+    for (i32 i = 0; i < network->layers_count; i++)
+        if (keep[i] && network->layers[i].op == VX_OP_TO_DENSE) return true;
+    return false;
+}
+
+/* limits.sets names a layer on each set, which may not be one of this run, and limits.samples
+ * is for a run with a dense output. */
 static void put_limits(const struct vx_record_source *source, const bool *keep,
                        struct vx_page *page)
 {
     const struct vx_network *network = source->network;
     const char *comma = "";
-    vx_page_add(page, "\"limits\":{\"voxels_max\":%lld,\"sets\":{",
+    vx_page_add(page, "\"limits\":{\"voxels_max\":%lld,",
                 (long long)(source->voxels > 1 ? source->voxels : 1));
+    if (has_dense(network, keep))
+        vx_page_add(page, "\"samples\":%d,", network->samples_max);
+    vx_page_add(page, "\"sets\":{");
     for (i32 s = 1; s < network->sets_count; s++) {
         i32 found = -1;
         for (i32 i = 0; i < network->layers_count && found < 0; i++)

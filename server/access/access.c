@@ -283,7 +283,7 @@ static vx_status meter_check(const struct spending *spending, struct meter meter
     for (i32 u = 0; meter.limits && u < VX_ACCESS_UNITS; u++) {
         if (!(spending->units >> u & 1)) continue;
         i64 wait_ns = vx_access_bucket_wait_ns(&meter.limits[u], &meter.buckets[u],
-                                               spending->now_ns);
+                                               spending->cost->paid[u], spending->now_ns);
         if (wait_ns)
             return refuse_limit(spending, meter, (enum vx_access_unit)u, wait_ns);
     }
@@ -303,7 +303,7 @@ static vx_status spend(struct spending *spending)
     struct meter connection = meter_of_connection(spending->access, spending->ticket);
     struct vx_access_counts *counts = counts_of(spending->access, spending->ticket);
     const struct vx_access_cost bytes = {
-        {[VX_ACCESS_BYTES] = spending->cost->of[VX_ACCESS_BYTES]}};
+        .of = {[VX_ACCESS_BYTES] = spending->cost->of[VX_ACCESS_BYTES]}};
     for (i32 u = 0; u < VX_ACCESS_UNITS; u++)
         if (spending->cost->of[u]) spending->units |= UINT32_C(1) << u;
     vx_status st = meter_check(spending, entry);
@@ -355,7 +355,7 @@ static vx_status enter(struct vx_access *access, const struct vx_access_arrival 
     VX_TRY(add_connection(access, ticket, arrival->now_ns));
     if (!arrival->is_request) return VX_OK;
     /* An inference that could not be paid for is refused before its message is read. */
-    const struct vx_access_cost one = {{[VX_ACCESS_REQUESTS] = 1}};
+    const struct vx_access_cost one = {.of = {[VX_ACCESS_REQUESTS] = 1}};
     return spend(&(struct spending){.access = access,
                                     .ticket = ticket,
                                     .cost = &one,

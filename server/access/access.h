@@ -111,6 +111,9 @@ VX_MUST_USE vx_status vx_access_enter_admin(struct vx_access *access,
 /* What a request costs, or a part of it that is known now. */
 struct vx_access_cost {
     i64 of[VX_ACCESS_UNITS];
+    /* What the same request has paid before, with which it was admitted: it is not refused because
+     * of that, but because of what others have paid since. */
+    i64 paid[VX_ACCESS_UNITS];
 };
 /* Pays, or refuses.  Bytes are paid for in any case: they have come. */
 VX_MUST_USE vx_status vx_access_spend(struct vx_access *access,

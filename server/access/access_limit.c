@@ -34,12 +34,13 @@ static void bucket_refill(const struct vx_access_limit *limit,
 }
 
 i64 vx_access_bucket_wait_ns(const struct vx_access_limit *limit,
-                             struct vx_access_bucket *bucket, i64 now_ns)
+                             struct vx_access_bucket *bucket, i64 paid, i64 now_ns)
 {
     if (limit->per_s <= 0) return 0;
     bucket_refill(limit, bucket, now_ns);
-    if (bucket->level >= 1 - ROUNDING) return 0;
-    f64 ns = (1 - bucket->level) / limit->per_s * (f64)VX_NS_PER_S;
+    const f64 level = bucket->level + (f64)paid;
+    if (level >= 1 - ROUNDING) return 0;
+    f64 ns = (1 - level) / limit->per_s * (f64)VX_NS_PER_S;
     return ns < 1e18 ? (i64)ns + 1 : (i64)1e18; /* + 1: never 0 */
 }
 

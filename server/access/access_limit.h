@@ -6,7 +6,7 @@
  * rate holds, and no burst exceeds `burst` by more than one request.
  *
  *   vx_access_bucket_fill(&limit, &bucket, now_ns);              full
- *   if (!vx_access_bucket_wait_ns(&limit, &bucket, now_ns))
+ *   if (!vx_access_bucket_wait_ns(&limit, &bucket, 0, now_ns))
  *       vx_access_bucket_pay(&limit, &bucket, cost);
  *
  * Owner    the caller.
@@ -44,9 +44,9 @@ struct vx_access_bucket {
 
 void vx_access_bucket_fill(const struct vx_access_limit *limit,
                            struct vx_access_bucket *bucket, i64 now_ns);
-/* 0: it admits.  Otherwise the time until it will. */
+/* 0: it admits, as if `paid` were still in it.  Otherwise the time until it will. */
 i64 vx_access_bucket_wait_ns(const struct vx_access_limit *limit,
-                             struct vx_access_bucket *bucket, i64 now_ns);
+                             struct vx_access_bucket *bucket, i64 paid, i64 now_ns);
 void vx_access_bucket_pay(const struct vx_access_limit *limit,
                           struct vx_access_bucket *bucket, i64 cost);
 /* Another limit applies from now on; what the bucket holds beyond its burst is lost. */

@@ -81,6 +81,7 @@ struct vx_call {
     struct vx_job job;
     struct vx_admitted admitted; /* ModelInfer: what to run, as vx_admit says */
     struct vx_place outputs[VX_REQUEST_OUTPUTS_MAX]; /* by the model's output number */
+    bool dense_paid; /* its dense outputs are paid for, though it may run again */
     /* A fault: outputs whose size became known while it ran found no place. */
     vx_status places_status;
     struct vx_why places_why;

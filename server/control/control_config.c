@@ -104,6 +104,17 @@ static void config_add_bound(struct config_answer *answer, enum vx_bound bound)
     config_add_text(answer, "voxels_max_bound", text);
 }
 
+/* Only a dense output has a size that follows from the samples. */
+static void config_add_samples(struct config_answer *answer,
+                               const struct vx_signature *signature)
+{
+    for (i32 o = 0; o < signature->outputs_count; o++) {
+        if (signature->outputs[o].set != VX_OUTPUT_DENSE) continue;
+        config_add_limit(answer, "samples_max", signature->samples_max);
+        return;
+    }
+}
+
 /* "1440x1440x40", as a request may send one of its own; nothing where there is none. */
 static void config_add_shape(struct config_answer *answer, const i32 shape[3])
 {
@@ -279,6 +290,7 @@ vx_status vx_control_model_config(struct vx_control_question *question)
     config_add_limit(answer, "batch_voxels_max", signature->batching.voxels_max);
     config_add_limit(answer, "batch_requests_max", signature->batching.requests_max);
     config_add_limit(answer, "batch_pairs_max", signature->batching.pairs_max);
+    config_add_samples(answer, signature);
     if (signature->fp8_layers)
         config_add_limit(answer, "fp8_layers", signature->fp8_layers);
     config_add_bound(answer, signature->voxels_bound);

@@ -294,8 +294,8 @@ static i64 infer_timeout_ns(const struct vx_call *call)
     return endless ? 0 : timeout_us * VX_NS_PER_US;
 }
 
-static vx_status infer_spend(struct vx_infer *infer, struct vx_call *call,
-                             const struct vx_access_cost *cost, struct vx_why *why)
+vx_status vx_infer_spend(struct vx_infer *infer, struct vx_call *call,
+                         const struct vx_access_cost *cost, struct vx_why *why)
 {
     if (!infer->access) return VX_OK;
     return vx_access_spend(infer->access, &call->ticket, cost, vx_clock_ns(), why);
@@ -306,10 +306,10 @@ static vx_status infer_check_access(struct vx_infer *infer, struct vx_call *call
                                     struct vx_why *why)
 {
     const struct vx_access_cost cost = {
-        {[VX_ACCESS_REQUESTS] = call->method == VX_METHOD_ID_MODEL_STREAM_INFER,
-         [VX_ACCESS_BYTES] = (i64)call->body_bytes}};
+        .of = {[VX_ACCESS_REQUESTS] = call->method == VX_METHOD_ID_MODEL_STREAM_INFER,
+               [VX_ACCESS_BYTES] = (i64)call->body_bytes}};
     if (!infer->access) return VX_OK;
-    VX_TRY(infer_spend(infer, call, &cost, why));
+    VX_TRY(vx_infer_spend(infer, call, &cost, why));
     return vx_access_model(infer->access, &call->ticket, call->request.model, why);
 }
 
@@ -339,8 +339,8 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     VX_TRY(infer_find_geometry(infer, call, why));
     VX_TRY(infer_check_voxels(infer, call, why));
     VX_TRY(vx_infer_take_outputs(infer, call, why));
-    const struct vx_access_cost cost = {{[VX_ACCESS_VOXELS] = call->job.voxels}};
-    return infer_spend(infer, call, &cost, why);
+    const struct vx_access_cost cost = {.of = {[VX_ACCESS_VOXELS] = call->job.voxels}};
+    return vx_infer_spend(infer, call, &cost, why);
 }
 
 /* It waited, and gives its place to a request whose address has fewer.  Its client is told what it
@@ -394,8 +394,7 @@ void vx_infer_on_call(struct vx_infer *infer, struct vx_call *call)
     VX_ON(LOOP);
     VX_ASSERT(call->magic == VX_CALL_MAGIC);
     call->job = (struct vx_job){.instance = -1};
-    call->geometry_unknown = false;
-    call->region_small = false;
+    call->geometry_unknown = call->region_small = call->dense_paid = false;
     call->places_status = VX_OK;
     memset(call->outputs, 0, sizeof call->outputs);
     struct vx_why why = {""};

@@ -63,6 +63,10 @@ static inline bool vx_infer_ran(const struct vx_infer_end *end)
 {
     return end->done && end->done->ran;
 }
+/* Pays what the request costs its token or connection, or refuses it: vx_access_spend. */
+VX_MUST_USE vx_status vx_infer_spend(struct vx_infer *infer, struct vx_call *call,
+                                     const struct vx_access_cost *cost,
+                                     struct vx_why *why);
 /* Workers that can run the request if they hold its geometry, as bits. */
 u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call);
 /* Fails because the coords_ref of the request is not known. */

@@ -165,19 +165,22 @@ static bool item_is_left_out(const struct vx_done_item *item)
  * item after the other, and says what each took. */
 static void batch_end_times(const struct vx_message_done *done, struct vx_batch_end *end)
 {
-    i64 all_ns = 0, failed_ns = 0, failed_geometry_ns = 0;
+    i64 all_ns = 0, failed_ns = 0, failed_geometry_ns = 0, failed_output_ns = 0;
     for (i32 i = 0; i < done->items_count; i++) {
         const struct vx_done_item *item = &done->items[i];
         all_ns += item_ns(item);
         if (!item_is_left_out(item)) continue;
         failed_ns += item_ns(item);
         failed_geometry_ns += item->geometry_ns;
+        failed_output_ns += item->output_ns;
     }
     end->device_ns = done->device_ns;
     end->geometry_ns = vx_infer_times_make(done).geometry_ns;
+    end->output_ns = vx_infer_times_make(done).output_ns;
     if (all_ns > done->device_ns) return;
     end->device_ns -= failed_ns;
     end->geometry_ns -= failed_geometry_ns;
+    end->output_ns -= failed_output_ns;
 }
 
 /* What the scheduler may learn from: of a batch in which something failed, the work of the others,

@@ -81,6 +81,36 @@ void vx_infer_forget_worker(struct vx_infer *infer, i32 worker)
     }
 }
 
+/* Bytes of the dense outputs that the request wants: of all samples, or of those behind the
+ * first, which may have no voxels and no end. */
+static i64 dense_bytes(const struct vx_infer *infer, const struct vx_call *call,
+                       bool behind_first)
+{
+    const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
+    i64 bytes = 0;
+    for (i32 i = 0; i < call->admitted.outputs_count; i++) {
+        const i32 o = call->admitted.outputs[i];
+        const i64 samples = call->admitted.rows[o] - behind_first;
+        if (signature->outputs[o].set == VX_OUTPUT_DENSE && samples > 0)
+            bytes += (i64)vx_admit_reply_tensor(signature, o, samples).bytes;
+    }
+    return bytes;
+}
+
+/* One voxel of sample 511 makes 512 samples: the number of voxels says nothing of that. */
+static vx_status call_pay_dense(struct vx_infer *infer, struct vx_call *call,
+                                struct vx_why *why)
+{
+    const struct vx_access_cost cost = {
+        .of = {[VX_ACCESS_VOXELS] =
+                   dense_bytes(infer, call, false) / VX_SCHED_VOXEL_BYTES},
+        .paid = {[VX_ACCESS_VOXELS] = call->job.voxels}};
+    if (call->dense_paid || !cost.of[VX_ACCESS_VOXELS]) return VX_OK;
+    VX_TRY(vx_infer_spend(infer, call, &cost, why));
+    call->dense_paid = true;
+    return VX_OK;
+}
+
 static vx_status call_place(struct vx_infer *infer, struct vx_call *call,
                             const struct vx_sizes_item *item)
 {
@@ -94,7 +124,8 @@ static vx_status call_place(struct vx_infer *infer, struct vx_call *call,
     for (i32 i = 0; i < admitted->outputs_count; i++)
         if (later >> admitted->outputs[i] & 1)
             VX_TRY(vx_infer_check_room(infer, call, i, why));
-    return vx_infer_take_outputs(infer, call, why);
+    VX_TRY(vx_infer_take_outputs(infer, call, why));
+    return call_pay_dense(infer, call, why);
 }
 
 static void call_on_sizes(struct vx_infer *infer, struct vx_call *call,
@@ -109,7 +140,8 @@ static void call_on_sizes(struct vx_infer *infer, struct vx_call *call,
         places_give(infer, call, later);
     else
         vx_sched_answer_grows(infer->sched, &call->job,
-                              vx_infer_answer_bytes(infer, call, later));
+                              vx_infer_answer_bytes(infer, call, later),
+                              dense_bytes(infer, call, true));
     for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++)
         if (later >> o & 1) places->outputs[o] = call->outputs[o];
 }

@@ -240,6 +240,7 @@ static bool signature_is_sound(const struct vx_signature *signature)
     return shape_is_sound(signature->shape) &&
            is_within(signature->voxels_max, 0, VX_VOXELS_MAX) &&
            is_within((i64)signature->voxels_bound, 0, VX_BOUND_COUNT - 1) &&
+           is_within(signature->samples_max, 1, VX_SAMPLE_MAX + 1) &&
            is_within(signature->fp8_layers, 0, VX_LAYERS_MAX) &&
            signature->weights_bytes >= 0 && batching_is_sound(&signature->batching);
 }

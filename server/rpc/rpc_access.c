@@ -63,8 +63,8 @@ vx_status vx_rpc_access_pay(struct vx_rpc_record *record, vx_status bad,
 {
     struct vx_access *access = record->rpc->options.access;
     const struct vx_access_cost cost = {
-        {[VX_ACCESS_REQUESTS] = record->parent != NULL,
-         [VX_ACCESS_BYTES] = (i64)record->call.body_bytes}};
+        .of = {[VX_ACCESS_REQUESTS] = record->parent != NULL,
+               [VX_ACCESS_BYTES] = (i64)record->call.body_bytes}};
     struct vx_why refusal = {""};
     if (!access) return bad;
     vx_status st =

@@ -77,9 +77,22 @@ static void cost_learn_build(struct vx_cost *cost, i64 ns, i64 voxels)
     cost->build_voxels = cost->build_voxels * KEEP + x;
 }
 
+static void cost_learn_unforeseen(struct vx_cost *cost, i64 ns, i64 bytes)
+{
+    if (bytes <= 0 || ns <= 0) return;
+    f64 y = (f64)ns, x = (f64)bytes;
+    if (cost->unforeseen_bytes > 0) {
+        f64 most = OUTLIER * cost->unforeseen_ns / cost->unforeseen_bytes * x;
+        if (y > most) y = most;
+    }
+    cost->unforeseen_ns = cost->unforeseen_ns * KEEP + y;
+    cost->unforeseen_bytes = cost->unforeseen_bytes * KEEP + x;
+}
+
 void vx_cost_learn(struct vx_cost *cost, const struct vx_cost_seen *seen)
 {
     cost_learn_build(cost, seen->build_ns, seen->build_voxels);
+    cost_learn_unforeseen(cost, seen->unforeseen_ns, seen->unforeseen_bytes);
     f64 x = seen->pairs > 0 ? seen->pairs : 0, y = seen->ns > 0 ? (f64)seen->ns : 0;
     if (x > cost->most) cost->most = x;
     if (cost->seen <= EARLY) cost->seen++;
@@ -139,6 +152,12 @@ i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns)
     if (voxels <= 0) return 0;
     if (cost->build_voxels <= 0) return otherwise_ns;
     return cost_ns(cost->build_ns / cost->build_voxels * (f64)voxels);
+}
+
+i64 vx_cost_unforeseen_ns(const struct vx_cost *cost, i64 bytes)
+{
+    if (bytes <= 0 || cost->unforeseen_bytes <= 0) return 0;
+    return cost_ns(cost->unforeseen_ns / cost->unforeseen_bytes * (f64)bytes);
 }
 
 i64 vx_cost_predict_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels)

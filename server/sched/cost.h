@@ -17,6 +17,10 @@
  * batch includes
  * warm-up: it is counted, but its time is not learned.
  *
+ * Samples of a dense output behind the first are as many as a client likes, with any voxels.
+ * Their time is learned per byte and is no part of the line, on which they would raise what
+ * is predicted of all others.
+ *
  * Voxels cost something beside their pairs, so batches of few pairs and many voxels next to
  * ones of many pairs and few voxels make a line that is flat and high.  A prediction is
  * therefore never more than a few times what batches of about its pairs took.
@@ -48,6 +52,7 @@ struct vx_cost {
     f64 weight, x, y, xx, xy;
     f64 slope_ns, fixed_ns; /* per pair; per batch */
     f64 build_weight, build_ns, build_voxels;
+    f64 unforeseen_ns, unforeseen_bytes;
     f64 class_ns
         [VX_COST_CLASSES]; /* what the last batches of each class took; 0 = none */
 };
@@ -56,6 +61,8 @@ struct vx_cost_seen {
     f64 pairs;        /* or voxels, but always the same unit for one model */
     i64 build_ns;     /* building geometries */
     i64 build_voxels; /* of the geometries that were not held; 0 = none was built */
+    /* Beside `ns`: outputs that no number of voxels says; 0 = none. */
+    i64 unforeseen_ns, unforeseen_bytes;
 };
 
 i32 vx_cost_class(f64 pairs);
@@ -75,6 +82,9 @@ i64 vx_cost_believe_ns(const struct vx_cost *cost, f64 pairs, i64 build_voxels);
 i64 vx_cost_more_ns(const struct vx_cost *cost, f64 pairs);
 /* Time to build the geometries of that many voxels; `otherwise_ns` until one was seen. */
 i64 vx_cost_build_ns(const struct vx_cost *cost, i64 voxels, i64 otherwise_ns);
+
+/* Time to write so many bytes that were not foreseen; 0 until some were. */
+i64 vx_cost_unforeseen_ns(const struct vx_cost *cost, i64 bytes);
 
 /* What recent requests of one model needed for each of their voxels: pairs, or voxels of
  * all sets. */

@@ -187,6 +187,24 @@ void vx_sched_worker_down(struct vx_sched *sched, i32 worker,
     }
 }
 
+/* What a batch wrote beyond what its jobs' voxels say, and the time that this took. */
+static void learn_unforeseen(const struct sched_batch *batch,
+                             const struct vx_batch_end *end, struct vx_cost_seen *seen)
+{
+    f64 all = 0, unforeseen = 0;
+    i64 at = 0;
+    for (const struct vx_job *job = batch->jobs; job; job = job->next, at++) {
+        if (end->left_out >> at & 1) continue;
+        all += (f64)job->answer_bytes + (f64)job->grown_bytes;
+        unforeseen += (f64)job->unforeseen_bytes;
+    }
+    if (unforeseen <= 0 || end->output_ns <= 0) return;
+    const f64 ns = (f64)end->output_ns * (unforeseen / all);
+    seen->unforeseen_bytes = (i64)unforeseen;
+    seen->unforeseen_ns = ns < (f64)seen->ns ? (i64)ns : seen->ns;
+    seen->ns -= seen->unforeseen_ns;
+}
+
 static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
                         const struct vx_batch_end *end)
 {
@@ -205,15 +223,15 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
     instance->learned_ns[vx_cost_class(pairs)] = end->now_ns;
     vx_cost_ratio_learn(&instance->ratio, end->pairs, voxels);
     vx_cost_ratio_learn(&instance->set_ratio, end->set_voxels, voxels);
-    vx_cost_learn(
-        &instance->costs[end->worker],
-        &(struct vx_cost_seen){
-            .ns = end->device_ns - build_ns,
-            .pairs = pairs,
-            .build_ns = build_ns,
-            /* With jobs left out it is not known which geometries were built. */
-            .build_voxels = end->left_out ? 0 : batch->build_voxels,
-        });
+    struct vx_cost_seen seen = {
+        .ns = end->device_ns - build_ns,
+        .pairs = pairs,
+        .build_ns = build_ns,
+        /* With jobs left out it is not known which geometries were built. */
+        .build_voxels = end->left_out ? 0 : batch->build_voxels,
+    };
+    learn_unforeseen(batch, end, &seen);
+    vx_cost_learn(&instance->costs[end->worker], &seen);
 }
 
 static void batch_remove(struct sched_worker *worker, i32 at, i64 now_ns)

@@ -129,6 +129,7 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
         vx_sched_remove(sched, job);
         job->state = VX_JOB_RUNNING;
         job->started_ns = now_ns;
+        job->grown_bytes = job->unforeseen_bytes = 0;
         *end = job;
         end = &job->next;
     }

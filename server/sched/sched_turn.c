@@ -22,10 +22,6 @@
 
 /* What a job costs its client in addition to its voxels. */
 #define JOB_VOXELS 32
-/* Bytes of outputs that cost as much as a voxel.  A CPU writes 200 MB in 23 ms, and takes 0.2 to
- * 0.4 us for a voxel of a small network, in which it writes as much as this or twice as much.  By
- * voxels alone a dense output of 200 MB cost as much as its one voxel. */
-#define VOXEL_BYTES 2048
 /* The entries of the hash table where a client may be. */
 #define CLIENT_LOOKS 16
 /* While one in so many places of the queue is free, no client is limited to its share. */
@@ -39,7 +35,8 @@
 
 u64 vx_sched_turn_cost(const struct vx_job *job)
 {
-    return (u64)job->set_voxels + JOB_VOXELS + (u64)job->answer_bytes / VOXEL_BYTES;
+    return (u64)job->set_voxels + JOB_VOXELS +
+           (u64)job->answer_bytes / VX_SCHED_VOXEL_BYTES;
 }
 
 static u64 later(u64 a, u64 b)
@@ -126,10 +123,9 @@ void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
 
 /* Its own turn has passed, and those of its client's jobs that wait stay: the next one that comes
  * pays. */
-void vx_sched_answer_grows(struct vx_sched *sched, const struct vx_job *job, i64 bytes)
+static void turn_grows(struct vx_sched *sched, const struct vx_job *job, i64 bytes)
 {
-    VX_ASSERT(job->state == VX_JOB_RUNNING && bytes >= 0);
-    const u64 cost = (u64)bytes / VOXEL_BYTES;
+    const u64 cost = (u64)bytes / VX_SCHED_VOXEL_BYTES;
     struct sched_client *client = &sched->clients[client_take(sched, job->client)];
     const u64 sharers = sharers_of(sched, client, job);
     client->turn =
@@ -138,6 +134,37 @@ void vx_sched_answer_grows(struct vx_sched *sched, const struct vx_job *job, i64
     sched->turn_last = later(sched->turn_last, client->turn);
     const i32 sharing = sched->origins_waiting + !sched->origins[job->origin].jobs;
     if (sched->queued) sched->turn += cost / (u64)sharing;
+}
+
+/* The batch of a job that runs. */
+static struct sched_batch *batch_of(struct vx_sched *sched, const struct vx_job *job,
+                                    i32 *worker)
+{
+    for (*worker = 0; *worker < VX_WORKERS_MAX; ++*worker) {
+        struct sched_worker *w = &sched->workers[*worker];
+        for (i32 b = 0; b < w->batches_count; b++)
+            for (const struct vx_job *one = w->batches[b].jobs; one; one = one->next)
+                if (one == job) return &w->batches[b];
+    }
+    return NULL;
+}
+
+/* Its batch takes longer than was predicted, and those who wait for it are told so. */
+void vx_sched_answer_grows(struct vx_sched *sched, struct vx_job *job, i64 bytes,
+                           i64 unforeseen)
+{
+    i32 worker;
+    VX_ASSERT(job->state == VX_JOB_RUNNING && bytes >= unforeseen);
+    VX_ASSERT(unforeseen >= 0);
+    turn_grows(sched, job, bytes);
+    job->grown_bytes = bytes;
+    job->unforeseen_bytes = unforeseen;
+    struct sched_batch *batch = batch_of(sched, job, &worker);
+    VX_ASSERT(batch);
+    const struct vx_cost *cost = &sched->instances[job->instance].costs[worker];
+    const i64 more_ns = vx_cost_unforeseen_ns(cost, unforeseen);
+    if (batch->predicted_ns > 0) batch->predicted_ns += more_ns;
+    if (batch->believed_ns > 0) batch->believed_ns += more_ns;
 }
 
 void vx_sched_turn_begins(struct vx_sched *sched, const struct vx_batch_plan *plan)

@@ -4,6 +4,7 @@ shared memory, by the stock client, by the command line, in batches, and outside
 the CPU and on the fake GPU."""
 import json
 import os
+import shutil
 import subprocess
 import threading
 
@@ -82,6 +83,9 @@ def daemon(request, model, tmp_path_factory):
     path = folder / "ends" / "network.json"
     small = {"precision": "fp32", "limits": {"voxels_max": 4000}, "warmup": [20]}
     path.write_text(json.dumps(json.loads(path.read_text()) | small))
+    few = shutil.copytree(folder / "ends", folder / "few") / "network.json"
+    small["limits"] = {"voxels_max": 4000, "samples": 3}
+    few.write_text(json.dumps(json.loads(few.read_text()) | small))
     gpu = ["--device-bytes", "256M", "--kernel-cache", str(work / "kernels")]
     with Daemon(folder, work, "--device", request.param, "--client-shm", "local",
                 "--arena-bytes", "256M", *(gpu if request.param != "cpu" else [])) as one:
@@ -116,6 +120,25 @@ def test_metadata_and_config_say_the_dimensions(daemon):
     assert {o["name"]: [int(d) for d in o["dims"]] for o in config["output"]} == SHAPES
     assert config["parameters"]["stride.head"]["string_value"] == "0x0x0"
     assert not {"stride.volume", "coords.volume", "stride.label"} & set(config["parameters"])
+    assert config["parameters"]["samples_max"]["string_value"] == "512"
+
+
+def test_more_samples_than_the_limit(daemon, client, model):
+    """Of outputs that are not dense the numbers of samples are no size, and may be any."""
+    coords, feats = cloud(5, 30)
+    coords[3, 0] = 2
+    check(model, client.infer("few", coords, feats), coords, feats)
+    coords[3, 0] = 3
+    with pytest.raises(ResourceExhausted, match="output 'volume': the largest sample is 3, which "
+                                                "makes 4 samples; limits.samples allows 3"):
+        client.infer("few", coords, feats)
+    with pytest.raises(ResourceExhausted, match="output 'view': .*limits.samples allows 3"):
+        client.infer("few", coords, feats, outputs=["view"])
+    answer = client.infer("few", coords, feats, outputs=["head", "samples"])
+    assert answer["samples"][:, 0].tolist() == [0, 3]
+    with triton.InferenceServerClient(daemon.grpc) as stock:
+        config = stock.get_model_config("few", as_json=True)["config"]
+    assert config["parameters"]["samples_max"]["string_value"] == "3"
 
 
 @pytest.mark.parametrize("n, samples", [(1, 1), (40, 1), (2000, 1), (3000, 4)])

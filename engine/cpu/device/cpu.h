@@ -96,7 +96,10 @@ void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args);
 void vx_cpu_e4m3(struct vx_cpu *cpu, const struct vx_e4m3_args *args);
 void vx_cpu_row_gather(struct vx_cpu *cpu, const struct vx_row_gather_args *args);
 void vx_cpu_pool(struct vx_cpu *cpu, const struct vx_pool_args *args);
-void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args);
+/* In parts, in their order: a tensor may have a GiB or more for one voxel, and its caller says
+ * between them that it goes on. */
+i64 vx_cpu_to_dense_parts(const struct vx_to_dense_args *args);
+void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args, i64 part);
 void vx_cpu_voxelize(struct vx_cpu *cpu, const struct vx_voxelize_args *args);
 void vx_cpu_devoxelize(struct vx_cpu *cpu, const struct vx_devoxelize_args *args);
 void vx_cpu_global_pool(struct vx_cpu *cpu, const struct vx_global_pool_args *args);

@@ -150,7 +150,7 @@ static vx_status job_begin(struct vx_job *job)
     return VX_OK;
 }
 
-static void job_outputs(const struct vx_job *job)
+static void job_outputs(struct vx_job *job)
 {
     i64 start = vx_clock_ns();
     vx_job_write_outputs(job);

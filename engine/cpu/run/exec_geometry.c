@@ -75,6 +75,13 @@ void vx_job_tell(struct vx_job *job)
     job->told++;
 }
 
+void vx_job_tell_again(const struct vx_job *job)
+{
+    i64 total = vx_exec_warm_pieces(job->plan) - 1;
+    if (job->running.report)
+        job->running.report(job->running.context, job->told - 1, total);
+}
+
 /* --- sets --- */
 
 /* What a warm-up takes in place of a set by logits: all children but those with z above 0,

@@ -64,6 +64,8 @@ VX_MUST_USE vx_status vx_job_place(struct vx_job *job, i32 stage);
 /* A large request takes many seconds, so its progress is reported: before each set, map and
  * launch, and at the end. */
 void vx_job_tell(struct vx_job *job);
+/* The same within one of these: it goes on, and has nothing more done. */
+void vx_job_tell_again(const struct vx_job *job);
 /* Carries out one launch of the plan: geometry and tensors are there. */
 void vx_job_launch(const struct vx_job *job, i32 index);
 
@@ -77,10 +79,11 @@ bool vx_job_output_is_in_place(const struct vx_plan *plan, i32 output);
 /* The rows of output `o`, in the numbers of the model's signature, if it is not on set 0;
  * its sets are there. */
 i64 vx_job_output_rows(const struct vx_job *job, i32 o);
-/* Fails with INVALID_ARGUMENT where a voxel of a set of this stage lies outside of a dense
- * output that the request wants. */
+/* Fails where the request has more samples than limits.samples allows (RESOURCE_EXHAUSTED), or
+ * a voxel of a set of this stage lies outside of its shape (INVALID_ARGUMENT), for a dense
+ * output that it wants. */
 VX_MUST_USE vx_status vx_job_dense_check(const struct vx_job *job, i32 stage);
 /* Writes all that are wanted, once the launches are done. */
-void vx_job_write_outputs(const struct vx_job *job);
+void vx_job_write_outputs(struct vx_job *job);
 
 #endif

@@ -55,7 +55,8 @@ static const f32 *job_output(const struct vx_job *job, i32 output)
     return tensor ? job->tensors[tensor] : job->feats;
 }
 
-/* Whether the voxels lie in the shapes of the dense outputs that the request wants. */
+/* The samples are those of the request, and known before any layer; whether the voxels of the
+ * output's set lie in its shape is known in the stage of the set. */
 vx_status vx_job_dense_check(const struct vx_job *job, i32 stage)
 {
     const struct vx_network *network = job->plan->graph->network;
@@ -63,6 +64,8 @@ vx_status vx_job_dense_check(const struct vx_job *job, i32 stage)
         const struct vx_layer *layer = &network->layers[network->outputs[o].layer];
         const bool wanted = job->item->asks >> o & 1 || job->item->outputs[o];
         if (!wanted || !vx_plan_is_dense(job->plan, o)) continue;
+        VX_TRY(vx_plan_check_samples(job->plan, o, vx_geometry_samples(job->geometry),
+                                     &job->item->why));
         if (job->plan->sets[layer->set].stage != stage) continue;
         const i32 set = job->sets[layer->set];
         i64 place = vx_geometry_set_outside(job->geometry, set, layer->shape);
@@ -77,7 +80,7 @@ vx_status vx_job_dense_check(const struct vx_job *job, i32 stage)
     return VX_OK;
 }
 
-static void job_write_dense(const struct vx_job *job, i32 output)
+static void job_write_dense(struct vx_job *job, i32 output)
 {
     const struct vx_network *network = job->plan->graph->network;
     const struct vx_network_output *it = &network->outputs[output];
@@ -94,11 +97,15 @@ static void job_write_dense(const struct vx_job *job, i32 output)
         .out = job->item->outputs[output],
     };
     memcpy(args.shape, layer->shape, sizeof args.shape);
-    vx_cpu_to_dense(job->exec->cpu, &args);
+    const i64 parts = vx_cpu_to_dense_parts(&args);
+    for (i64 part = 0; part < parts; part++) {
+        vx_job_tell_again(job);
+        vx_cpu_to_dense(job->exec->cpu, &args, part);
+    }
 }
 
 /* Converts the wanted outputs that are not in the caller's memory already. */
-static void job_convert_outputs(const struct vx_job *job)
+static void job_convert_outputs(struct vx_job *job)
 {
     const struct vx_network *network = job->plan->graph->network;
     for (i32 i = 0; i < network->outputs_count; i++) {
@@ -123,7 +130,7 @@ static void job_convert_outputs(const struct vx_job *job)
     }
 }
 
-void vx_job_write_outputs(const struct vx_job *job)
+void vx_job_write_outputs(struct vx_job *job)
 {
     job_convert_outputs(job);
     job_write_coords(job);

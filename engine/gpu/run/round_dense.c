@@ -149,6 +149,8 @@ vx_status vx_gpu_round_dense_read(struct vx_gpu_round *round, i32 index)
     const struct vx_dense_found *found = asked.found + (i64)index * asked.each;
     for (i32 o = 0; o < round->model->network->outputs_count; o++) {
         if (!wants(round, index, o)) continue;
+        VX_TRY(vx_plan_check_samples(round->model->plan, o, found[0].samples,
+                                     &round->members[index].item->why));
         if (found[1 + o].key != VX_KEY_EMPTY)
             return outside(round, index, o, found[1 + o].key);
         round->members[index].item->rows[o] = found[0].samples;

@@ -1,7 +1,7 @@
 /* round_dense - what must be known of a member's voxels before it has dense outputs.
  *
- * How many samples there are, and whether a voxel lies outside of the shape of an output
- * that it wants: such a member is refused alone, when it would ask for its places, and its
+ * How many samples there are, more than limits.samples allows perhaps, and whether a voxel
+ * lies outside of the shape of an output that it wants: such a member is refused alone, when it would ask for its places, and its
  * mates are answered.  One launch finds this for all members; the host reads it with the
  * answers about geometries.
  *
@@ -12,8 +12,9 @@
  * Owner    the round's, and the lane's memory.
  * Thread   device.
  * Limits   VX_GPU_DENSE_EACH_MAX questions about each member.
- * Fails    launch: as vx_kernel_launch.  read: INVALID_ARGUMENT with the first voxel in
- *          canonical order, as on the CPU; its row in coords is named where the host has them.
+ * Fails    launch: as vx_kernel_launch.  read: RESOURCE_EXHAUSTED with the samples;
+ *          INVALID_ARGUMENT with the first voxel in canonical order, as on the CPU; its row in
+ *          coords is named where the host has them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -250,6 +250,26 @@ static const struct {
      "line 3: \"coords\": \"y\" is a dense tensor: expected no name for coordinates"},
 };
 
+/* limits.samples: with a to_dense, 1 to 512, and 512 where it is not set. */
+START_TEST(a_limit_of_samples)
+{
+#define DENSE          LAYER("y", "to_dense", "feats", "")
+#define LIMIT(samples) OUT("y") "],\"limits\":{\"samples\":" samples "},\"warmup\":[1"
+    struct vx_why why = {{0}};
+    ck_assert_int_eq(parse_good(SHAPED, DENSE, OUT("y"))->samples_max, 512);
+    ck_assert_int_eq(parse_good(SHAPED, DENSE, LIMIT("1"))->samples_max, 1);
+    ck_assert_int_eq(parse_good(SHAPED, DENSE, LIMIT("512"))->samples_max, 512);
+    ck_assert_ptr_null(parse(SHAPED, DENSE, LIMIT("0"), &why));
+    ck_assert_ptr_nonnull(
+        strstr(why.text, "\"samples\": expected an integer from 1 to 5"));
+    ck_assert_ptr_null(parse(SHAPED, DENSE, LIMIT("513"), &why));
+    ck_assert_ptr_nonnull(strstr(why.text, "from 1 to 512, got 513"));
+    ck_assert_ptr_null(parse(SHAPED, LAYER("y", "relu", "feats", ""), LIMIT("4"), &why));
+    ck_assert_str_eq(why.text, LABEL ": line 3: \"samples\": expected a network with a "
+                                     "to_dense, whose size it limits");
+}
+END_TEST
+
 START_TEST(wrong_ones_are_refused_with_a_sentence)
 {
     struct vx_why why = {{0}};
@@ -269,6 +289,7 @@ int main(void)
     tcase_add_test(tcase, a_global_pool_has_a_voxel_for_each_sample);
     tcase_add_test(tcase, samples_of_a_set_that_may_lose_some_are_its_own);
     tcase_add_test(tcase, what_only_outputs_read);
+    tcase_add_test(tcase, a_limit_of_samples);
     tcase_add_loop_test(tcase, wrong_ones_are_refused_with_a_sentence, 0, VX_COUNT(bad));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -81,9 +81,9 @@ struct vx_access_counts rig_counts(i32 i)
 
 vx_status rig_spend(i64 requests, i64 bytes, i64 voxels, i64 now_ns)
 {
-    const struct vx_access_cost cost = {{[VX_ACCESS_REQUESTS] = requests,
-                                         [VX_ACCESS_BYTES] = bytes,
-                                         [VX_ACCESS_VOXELS] = voxels}};
+    const struct vx_access_cost cost = {.of = {[VX_ACCESS_REQUESTS] = requests,
+                                               [VX_ACCESS_BYTES] = bytes,
+                                               [VX_ACCESS_VOXELS] = voxels}};
     rig_why.text[0] = '\0';
     return vx_access_spend(rig_access, &rig_ticket, &cost, now_ns, &rig_why);
 }

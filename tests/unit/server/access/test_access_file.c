@@ -111,7 +111,7 @@ static void *ask(void *context)
                                                   sizeof authorization - 1,
                                               .is_request = true};
     while (!atomic_load(&over) || asked < 100) {
-        const struct vx_access_cost cost = {{[VX_ACCESS_BYTES] = 10}};
+        const struct vx_access_cost cost = {.of = {[VX_ACCESS_BYTES] = 10}};
         bool bad = vx_access_enter(rig_access, &arrival, &text, &own).fault ||
                    vx_access_model(rig_access, &own, "m", &text).fault ||
                    vx_access_spend(rig_access, &own, &cost, 0, &text).fault;

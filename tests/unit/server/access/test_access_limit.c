@@ -19,7 +19,7 @@ static struct vx_access_bucket bucket;
 
 static i64 wait_at(const struct vx_access_limit *limit, i64 now_ns)
 {
-    return vx_access_bucket_wait_ns(limit, &bucket, now_ns);
+    return vx_access_bucket_wait_ns(limit, &bucket, 0, now_ns);
 }
 
 START_TEST(no_limit_admits_everything)

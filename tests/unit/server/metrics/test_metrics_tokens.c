@@ -37,7 +37,8 @@ START_TEST(tokens_are_said)
                                             .authorization_length = 1};
     const struct vx_access_arrival right = {.method = VX_METHOD_ID_MODEL_INFER,
                                             .is_request = true};
-    const struct vx_access_cost cost = {{[VX_ACCESS_BYTES] = 70, [VX_ACCESS_VOXELS] = 5}};
+    const struct vx_access_cost cost = {
+        .of = {[VX_ACCESS_BYTES] = 70, [VX_ACCESS_VOXELS] = 5}};
     struct vx_access_ticket ticket;
     struct vx_why why;
     render();

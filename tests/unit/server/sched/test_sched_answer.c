@@ -8,8 +8,7 @@
 
 static const struct vx_batching one_by_one = {.voxels_max = 1000000, .requests_max = 1};
 
-#define LARGE       (200 << 20) /* bytes: a dense output of 512 samples */
-#define VOXEL_BYTES 2048        /* as sched_turn.c has it */
+#define LARGE (200 << 20) /* bytes: a dense output of 512 samples */
 
 static struct vx_sched *sched;
 
@@ -59,7 +58,7 @@ START_TEST(what_is_known_late_is_paid_by_the_next)
     submit(&first, 1, 1, 0);
     rig_pick(sched, 0, &plan);
     submit(&waits, 3, 1000, 0);
-    vx_sched_answer_grows(sched, &first, LARGE);
+    vx_sched_answer_grows(sched, &first, LARGE, 0);
     submit(&again, 1, 1, 0);
     submit(&small, 2, 1000, 0);
     rig_finish(sched, &plan, 0);
@@ -78,9 +77,10 @@ START_TEST(time_goes_on_meanwhile)
     submit(&first, 1, 1, 0);
     rig_pick(sched, 0, &plan);
     submit(&waits, 3, 1000, 0);
-    vx_sched_answer_grows(sched, &first, LARGE);
+    vx_sched_answer_grows(sched, &first, LARGE, 0);
     submit(&late, 4, 1, 0);
-    ck_assert_uint_ge(late.turn, LARGE / VOXEL_BYTES / 2); /* shared by two origins */
+    ck_assert_uint_ge(late.turn,
+                      LARGE / VX_SCHED_VOXEL_BYTES / 2); /* shared by two origins */
     rig_finish(sched, &plan, 0);
     ck_assert_ptr_eq(run_one(), &waits);
     ck_assert_ptr_eq(run_one(), &late);
@@ -94,12 +94,68 @@ START_TEST(while_nobody_waits_nothing_is_owed)
     struct vx_batch_plan plan;
     submit(&first, 1, 1, 0);
     rig_pick(sched, 0, &plan);
-    vx_sched_answer_grows(sched, &first, LARGE);
+    vx_sched_answer_grows(sched, &first, LARGE, 0);
     rig_finish(sched, &plan, 0);
     submit(&again, 1, 1, 0);
     submit(&other, 2, 1000, 0);
     ck_assert_ptr_eq(run_one(), &again);
     ck_assert_ptr_eq(run_one(), &other);
+}
+END_TEST
+
+/* The same batch again and again, 27 pairs in 1 ms, the last time with a large answer of 200 ms. */
+static void run_many(i64 unforeseen)
+{
+    for (i32 i = 0; i < 12; i++) {
+        struct vx_job job;
+        struct vx_batch_plan plan;
+        const i64 large_ns = i == 11 ? 200 * MS : 0;
+        submit(&job, 1, 1, 0);
+        rig_pick(sched, i * VX_NS_PER_S, &plan);
+        if (i == 11) vx_sched_answer_grows(sched, &job, LARGE, unforeseen);
+        ck_assert(vx_sched_finish(sched,
+                                  &(struct vx_batch_end){.worker = plan.worker,
+                                                         .batch = plan.batch,
+                                                         .now_ns = i * VX_NS_PER_S,
+                                                         .device_ns = MS + large_ns,
+                                                         .output_ns = large_ns,
+                                                         .pairs = 27,
+                                                         .set_voxels = 1},
+                                  &plan));
+    }
+}
+
+static i64 expected(i64 now_ns)
+{
+    struct vx_job job = rig_job(1);
+    job.client = 9;
+    job.pairs = 27;
+    return vx_sched_expected_wait_ns(sched, &job, now_ns);
+}
+
+/* Samples that a client makes up do not change what others are said to take, and a batch that has
+ * them is known to take longer. */
+START_TEST(what_nobody_foresees_is_predicted_when_it_is_known)
+{
+    run_many(_i ? LARGE : 0);
+    const i64 now = 100 * VX_NS_PER_S, alone_ns = expected(now);
+    if (!_i) {
+        ck_assert_int_gt(alone_ns, 1100 * US); /* 1 ms, and of 4 ms a part */
+        return;
+    }
+    ck_assert_int_ge(alone_ns, 999 * US);
+    ck_assert_int_le(alone_ns, 1001 * US);
+    struct vx_job job;
+    struct vx_batch_plan plan;
+    submit(&job, 1, 1, 0);
+    rig_pick(sched, now, &plan);
+    ck_assert_int_le(expected(now), 2002 * US);
+    vx_sched_answer_grows(sched, &job, LARGE, LARGE / 2);
+    ck_assert_int_ge(expected(now), 101 * MS);
+    ck_assert_int_le(expected(now), 103 * MS);
+    const struct vx_batch_end end = {.worker = plan.worker, .batch = plan.batch};
+    ck_assert(vx_sched_finish(sched, &end, &plan));
+    ck_assert_int_ge(plan.predicted_ns, 100 * MS);
 }
 END_TEST
 
@@ -112,6 +168,7 @@ int main(void)
     tcase_add_test(tests, what_is_known_late_is_paid_by_the_next);
     tcase_add_test(tests, time_goes_on_meanwhile);
     tcase_add_test(tests, while_nobody_waits_nothing_is_owed);
+    tcase_add_loop_test(tests, what_nobody_foresees_is_predicted_when_it_is_known, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -55,6 +55,7 @@ vx_status vx_engine_load(struct vx_engine *engine, const struct vx_model_source 
                                 .signature = {.coords_name = "coords",
                                               .feats_channels = 1,
                                               .batching = {.requests_max = 1}}};
+    (*model)->signature.samples_max = VX_SAMPLE_MAX + 1;
     (*model)->signature.outputs_count = 3;
     (*model)->signature.outputs[0] =
         (struct vx_output){"out", VX_DTYPE_F32, 1, 0, -1, "", 0, {0}};
