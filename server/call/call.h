@@ -83,6 +83,7 @@ struct vx_call {
     /* A fault: outputs whose size became known while it ran found no place. */
     vx_status places_status;
     struct vx_why places_why;
+    i64 grown_bytes;            /* of such outputs; the scheduler has heard of them */
     struct vx_call *watch_next; /* health: list of Watch and reflection streams */
     i32 watch_said; /* health: the status last sent; reflection: 1 once it has begun */
 };
