@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Limits that clients should know but for which ModelConfig has no field. */
-#define CONFIG_LIMITS     7
+#define CONFIG_LIMITS     8
 #define CONFIG_PARAMETERS (CONFIG_LIMITS + 2 * VX_OUTPUTS_MAX)
 
 /* A ModelConfigResponse and everything it points to, taken from the arena at once. */

@@ -11,14 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void infer_give_outputs(struct vx_infer *infer, struct vx_call *call)
-{
-    const struct vx_slots *arena = vx_shared_slots(infer->shared);
-    for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++)
-        if (call->outputs[o].kind == VX_PLACE_ARENA)
-            arena->give(arena->context, &call->outputs[o]);
-}
-
 /* ------- the end of a call ------- */
 
 static void reply_add(struct vx_reply *reply, const char *name, i64 number)
@@ -111,7 +103,7 @@ void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
         infer_reply(infer, call, end);
         return;
     }
-    infer_give_outputs(infer, call);
+    vx_infer_give_outputs(infer, call, UINT32_MAX);
     vx_status st = end->status;
     if (!st.fault)
         st = vx_status_of_code(VX_CODE_CANCELLED); /* it ran, but its client has left */
@@ -149,10 +141,11 @@ static bool infer_wants_slot(const struct vx_call *call, i32 i)
            call->outputs[o].kind == VX_PLACE_NONE;
 }
 
-/* A client that does not read its answers must not get the whole arena.  Slots count, not
- * the tensors in them: with outputs of 4 MB and 8 bytes it had twice its share. */
-static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
-                                  struct vx_why *why)
+/* Counts the slots that outputs get now, `counted` bytes.  A client that does not read its
+ * answers must not get the whole arena.  Slots count, not the tensors in them: with outputs
+ * of 4 MB and 8 bytes it had twice its share. */
+static vx_status infer_count_slots(struct vx_infer *infer, struct vx_call *call,
+                                   struct vx_why *why, u64 *counted)
 {
     const struct vx_admitted *admitted = &call->admitted;
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
@@ -171,6 +164,7 @@ static vx_status infer_check_part(struct vx_infer *infer, struct vx_call *call,
         "most of them; "
         "try again when they have their answers",
         (unsigned long long)bytes, (unsigned long long)vx_shared_bytes(infer->shared));
+    *counted = bytes;
     return VX_OK;
 }
 
@@ -202,6 +196,9 @@ static vx_status infer_check_arena(const struct vx_infer *infer,
     return VX_OK;
 }
 
+/* Outputs get their slots here, and give them back in vx_infer_give_outputs, nowhere else: a
+ * block counts for the connection as long as the call has it, and what goes into its answer
+ * until that has been sent. */
 vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
                                 struct vx_why *why)
 {
@@ -209,17 +206,22 @@ vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
     const struct vx_slots *arena = vx_shared_slots(infer->shared);
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     char hint[HINT_BYTES];
+    u64 left; /* counted, and not taken yet */
     VX_TRY(infer_check_arena(infer, call, why));
-    VX_TRY(infer_check_part(infer, call, why));
+    VX_TRY(infer_count_slots(infer, call, why, &left));
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         const struct vx_place *held = vx_infer_output_held(call, i);
         if (held && !vx_infer_output_later(call, o)) call->outputs[o] = *held;
         if (!infer_wants_slot(call, i)) continue;
         u64 bytes = vx_admit_reply_tensor(signature, o, admitted->rows[o]).bytes;
+        const bool taken = arena->take(arena->context, bytes, &call->outputs[o]);
+        if (taken)
+            left -= vx_slot_bytes(bytes);
+        else
+            vx_rpc_gave(call, left);
         VX_ENSURE_WHY(
-            arena->take(arena->context, bytes, &call->outputs[o]), why,
-            RESOURCE_EXHAUSTED, "no room for the answer",
+            taken, why, RESOURCE_EXHAUSTED, "no room for the answer",
             "no room for %llu bytes of output '%.60s': %llu of %llu bytes of tensors are "
             "in flight; %s",
             (unsigned long long)bytes, signature->outputs[o].name,
@@ -227,7 +229,23 @@ vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
             (unsigned long long)vx_shared_bytes(infer->shared),
             infer_hint(infer, call, hint));
     }
+    VX_ASSERT(!left);
     return VX_OK;
+}
+
+void vx_infer_give_outputs(struct vx_infer *infer, struct vx_call *call, u32 outputs)
+{
+    const struct vx_slots *arena = vx_shared_slots(infer->shared);
+    for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++) {
+        struct vx_place *place = &call->outputs[o];
+        if (!(outputs >> o & 1)) continue;
+        if (place->kind == VX_PLACE_ARENA) {
+            const u64 whole = vx_slot_bytes(place->bytes);
+            arena->give(arena->context, place);
+            vx_rpc_gave(call, whole);
+        }
+        *place = (struct vx_place){0};
+    }
 }
 
 /* Arena bytes are limited where slots are taken; this limits the work of all requests. */

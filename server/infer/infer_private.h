@@ -95,6 +95,9 @@ VX_MUST_USE vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_ca
 VX_MUST_USE vx_status vx_infer_check_room(const struct vx_infer *infer,
                                           struct vx_call *call, i32 i,
                                           struct vx_why *why);
+/* Gives back what these outputs, as bits, have in slots, and forgets their places; a region
+ * stays held. */
+void vx_infer_give_outputs(struct vx_infer *infer, struct vx_call *call, u32 outputs);
 /* The outputs for which the request asks while it runs, as bits (vx_run_item.asks). */
 u32 vx_infer_asks(const struct vx_infer *infer, const struct vx_call *call);
 /* Bytes of those of `outputs` that the request wants and whose size is known. */

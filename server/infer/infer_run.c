@@ -101,6 +101,7 @@ static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
         return false;
     call->job.holders = fact.workers & vx_infer_may_hold(infer, call);
     if (!call->job.holders) return false;
+    vx_infer_forget_sizes(infer, call); /* a worker that asks and says this is damaged */
     vx_sched_resubmit(infer->sched, &call->job);
     return true;
 }

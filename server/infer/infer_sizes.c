@@ -6,7 +6,8 @@
  *   sizes unknown -> known, placed    SIZES: regions are large enough, slots are free
  *   sizes unknown -> refused          SIZES: otherwise, or the client has left; the call
  *                                     keeps the reason, and DONE answers with it
- *   any -> sizes unknown              the worker died: the call runs again
+ *   any -> sizes unknown              the worker died, or lacks the geometry: the call
+ *                                     runs again
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -49,21 +50,9 @@ i64 vx_infer_answer_bytes(const struct vx_infer *infer, const struct vx_call *ca
     return bytes;
 }
 
-/* Gives the places back that the call has in slots; those in regions stay held. */
-static void places_give(struct vx_infer *infer, struct vx_call *call, u32 outputs)
-{
-    const struct vx_slots *arena = vx_shared_slots(infer->shared);
-    for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++) {
-        if (!(outputs >> o & 1)) continue;
-        if (call->outputs[o].kind == VX_PLACE_ARENA)
-            arena->give(arena->context, &call->outputs[o]);
-        call->outputs[o] = (struct vx_place){0};
-    }
-}
-
 void vx_infer_forget_sizes(struct vx_infer *infer, struct vx_call *call)
 {
-    places_give(infer, call, sizes_later(infer, call));
+    vx_infer_give_outputs(infer, call, sizes_later(infer, call));
     vx_admit_rows(&vx_infer_row(infer, call)->signature, &call->admitted);
     call->places_status = VX_OK;
     call->region_small = false;
@@ -137,7 +126,7 @@ static void call_on_sizes(struct vx_infer *infer, struct vx_call *call,
     call->places_status = call_place(infer, call, item);
     places->refused = call->places_status.fault != NULL;
     if (places->refused)
-        places_give(infer, call, later);
+        vx_infer_give_outputs(infer, call, later);
     else
         vx_sched_answer_grows(infer->sched, &call->job,
                               vx_infer_answer_bytes(infer, call, later),

@@ -109,6 +109,7 @@ struct vx_job {
     i32 heap_index; /* the scheduler's, while it waits: its place in the expiry heap */
     /* The scheduler's, while it runs: as vx_sched_answer_grows was told. */
     i64 grown_bytes, unforeseen_bytes;
+    i64 charged_bytes; /* the scheduler's, of all its runs: what its client has paid of them */
 };
 
 /* Bytes of outputs that cost as much as a voxel.  A CPU writes 200 MB in 23 ms, and takes 0.2 to
@@ -207,7 +208,7 @@ struct vx_job *vx_sched_batch_job(const struct vx_sched *sched, i32 worker, u64 
 bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
                      struct vx_batch_plan *plan);
 /* The outputs of a job that runs have so many bytes more than its answer_bytes: they cost its
- * client as if it had said so.  `unforeseen` of them are of samples behind the first, as many as
+ * client as if it had said so, once, though a job that runs again says so again.  `unforeseen` of them are of samples behind the first, as many as
  * the client likes: their time is predicted from now on, and is not what its model is said to
  * take. */
 void vx_sched_answer_grows(struct vx_sched *sched, struct vx_job *job, i64 bytes,

@@ -156,7 +156,10 @@ void vx_sched_answer_grows(struct vx_sched *sched, struct vx_job *job, i64 bytes
     i32 worker;
     VX_ASSERT(job->state == VX_JOB_RUNNING && bytes >= unforeseen);
     VX_ASSERT(unforeseen >= 0);
-    turn_grows(sched, job, bytes);
+    if (bytes > job->charged_bytes) {
+        turn_grows(sched, job, bytes - job->charged_bytes);
+        job->charged_bytes = bytes;
+    }
     job->grown_bytes = bytes;
     job->unforeseen_bytes = unforeseen;
     struct sched_batch *batch = batch_of(sched, job, &worker);

@@ -173,7 +173,7 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
         vx_done_add_taken(out, &batch->taken[i]);
     vx_panic_note("after batch", batch->head.serial);
     batch->head.serial = 0;
-    out->sent_ns = vx_clock_ns();
+    out->sent_ns = worker->served_ns = vx_clock_ns();
     vx_worker_say(worker, &out->head, vx_message_done_bytes(out));
     if (worker->leaving[batch->head.instance])
         vx_worker_on_unload(worker, batch->head.instance);
@@ -278,18 +278,23 @@ static void device_pause(void)
 
 /* How long to wait for the next message; the last event was at `event_ns`.  When a batch
  * is under way: not at all during the spin, then NAP_NS.  When none is: not at all for
- * spin_us, then without limit (NULL).  While a model warms up it never waits without
- * limit. */
+ * spin_us, then without limit (NULL), or until the next step of a warm-up. */
 static struct timespec *device_patience(const struct vx_worker *worker, i64 event_ns,
                                         struct timespec *room)
 {
     bool works = vx_engine_under_way(worker->engine) > 0;
+    const i64 now_ns = vx_clock_ns();
+    const i64 rest_ns =
+        worker->warming ? vx_worker_warm_rest_ns(worker, works, now_ns) : 0;
     *room = (struct timespec){0};
-    if (worker->warming && vx_worker_may_warm(worker, works)) return room;
+    if (worker->warming && !rest_ns) return room;
     i64 spin_ns = worker->config->spin_us * VX_NS_PER_US;
     if (works && spin_ns < SPIN_NS) spin_ns = SPIN_NS;
-    bool spins = vx_clock_ns() - event_ns < spin_ns;
-    if (!works && !spins && !worker->warming) return NULL;
+    bool spins = now_ns - event_ns < spin_ns;
+    if (!works && !spins) {
+        *room = (struct timespec){rest_ns / VX_NS_PER_S, rest_ns % VX_NS_PER_S};
+        return worker->warming ? room : NULL;
+    }
     if (spins)
         for (int i = 0; i < SPIN_PAUSES; i++) device_pause();
     *room = (struct timespec){.tv_nsec = spins ? 0 : NAP_NS};
@@ -340,7 +345,9 @@ void vx_worker_serve(struct vx_worker *worker)
         while (device_answer(worker, false)) event = true;
         if (event) event_ns = vx_clock_ns();
         bool busy = event || vx_engine_under_way(worker->engine) > 0;
-        if (open && vx_worker_may_warm(worker, busy)) device_warm(worker);
+        if (open && worker->warming &&
+            !vx_worker_warm_rest_ns(worker, busy, vx_clock_ns()))
+            device_warm(worker);
     }
     device_end_all(worker);
 }

@@ -5,9 +5,13 @@
 
 #include <string.h>
 
-/* A device that always has batches spends one part in this many of its time on warm-up,
- * so that warm-ups end. */
+/* A device that has batches now and then spends one part in this many of its time on
+ * warm-up, so that requests seldom meet a step; one that always has batches no less, so that
+ * warm-ups end. */
 #define WARM_SHARE 4
+/* A device that has had no batch for so long has all its time for warm-up: clients that send a
+ * request a second or more often never see it idle for as long.  While it has one it is busy. */
+#define WARM_ALONE_NS (3 * VX_NS_PER_S)
 
 void vx_worker_on_load(struct vx_worker *worker, const struct vx_message_load *message)
 {
@@ -86,12 +90,12 @@ static struct vx_worker_load *load_next(struct vx_worker *worker)
     return next;
 }
 
-bool vx_worker_may_warm(const struct vx_worker *worker, bool busy)
+i64 vx_worker_warm_rest_ns(const struct vx_worker *worker, bool busy, i64 now_ns)
 {
-    if (!worker->warming) return false;
-    if (!busy) return true;
-    i64 rest_ns = (WARM_SHARE - 1) * worker->piece_ns;
-    return vx_clock_ns() - worker->piece_ended >= rest_ns;
+    i64 rest_ns = worker->piece_ended + (WARM_SHARE - 1) * worker->piece_ns - now_ns;
+    const i64 alone_ns = worker->served_ns + WARM_ALONE_NS - now_ns;
+    if (!busy && alone_ns < rest_ns) rest_ns = alone_ns;
+    return rest_ns > 0 ? rest_ns : 0;
 }
 
 void vx_worker_warm(struct vx_worker *worker)

@@ -122,6 +122,7 @@ struct vx_worker {
     i64 working_said_ns;       /* last WORKING, or begin of the batch; device thread's */
     i32 warming;               /* loads in state WARMING; device thread's */
     i64 piece_ns, piece_ended; /* how long the last warm-up step took, when it ended */
+    i64 served_ns;             /* when a batch last ended; device thread's */
     bool holds; /* a step waits until no batch is under way: new ones are held */
     struct vx_worker_regions regions; /* device thread's, except what main works on */
     struct vx_mailbox to_main;        /* loads, memory to pin or release; `stop` last */
@@ -133,9 +134,10 @@ struct vx_worker {
     int passed;               /* the descriptor that came with `in`; -1 = none */
 };
 
-/* Whether the next step of a warm-up may run now.  While the device is `busy` it waits,
- * but not for ever.  Device thread. */
-bool vx_worker_may_warm(const struct vx_worker *worker, bool busy);
+/* For how long the next step of a warm-up waits; 0 = it may run now.  It waits in proportion
+ * to the last one while the device is `busy`, or was lately, but not for ever.  Device
+ * thread. */
+i64 vx_worker_warm_rest_ns(const struct vx_worker *worker, bool busy, i64 now_ns);
 /* Runs one step of one model's warm-up; no batch is under way.  Device thread. */
 void vx_worker_warm(struct vx_worker *worker);
 /* The main thread has made the model of a load, or failed to.  Device thread. */

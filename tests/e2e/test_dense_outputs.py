@@ -5,17 +5,25 @@ the CPU and on the fake GPU."""
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
+from conftest import ROOT
+from definition_network import Network
 from test_levels import CI, SHAPE, Model, cloud
 from triton_rig import inputs_of
-from voxeld import Client, Internal, InvalidArgument, ResourceExhausted
-from voxeld_process import Daemon
+from voxeld import Client, Internal, InvalidArgument, ResourceExhausted, messages
+from voxeld_process import PATIENCE, Daemon
+
+sys.path.append(str(ROOT / "tests" / "hostile"))
+import h2  # noqa: E402
 
 VOXEL = os.environ["VOXEL"]
 CLASSES = 5
@@ -274,3 +282,55 @@ def test_the_command_line(daemon, client, tmp_path):
         done = voxel("--output", "volume", *bad)
         assert done.returncode == 2, done.stderr
         assert "is a dense tensor" in done.stderr
+
+
+def test_a_worker_that_dies_refuses_nobody_beside_an_unread_answer(tmp_path):
+    """Of 64 MB one client has 16 that it does not read.  A request with 16 MB of outputs has taken
+    them when its worker dies, and takes them again: they count for its connection once."""
+    mb, samples, rng = 2**20, 8, np.random.default_rng(0)
+    network, at = Network(channels=4, shape=(64, 64, 8)), "feats"
+    for i in range(6):
+        at = network.add(f"c{i}", "subm_conv", at, channels=64, kernel=3)
+    network.add("bev", "to_dense", network.add("o", "linear", at, channels=16))
+    network.outputs = ["bev"]
+    network.write(tmp_path / "repository" / "bev")
+    path = tmp_path / "repository" / "bev" / "network.json"
+    small = {"limits": {"voxels_max": 40000}, "warmup": [10]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | small))
+    xyz = np.stack(np.unravel_index(rng.permutation(64 * 64 * 8)[:30000], (64, 64, 8)), 1)
+    coords = np.concatenate([np.zeros((30000, 1)), xyz], 1).astype(np.int32)
+    coords[0, 0] = samples - 1
+    feats = rng.normal(size=(30000, 4)).astype(np.float32)
+    one = messages.pack_infer("bev", coords[:1], feats[:1], {}, [])
+    with Daemon(tmp_path / "repository", tmp_path, "--device", "cpu", "--arena-bytes", "64M",
+                "--restart-ms-max", "100") as daemon, Client(daemon.grpc) as client, \
+            socket.create_connection(daemon.grpc.rsplit(":", 1)) as unread:
+        def used():
+            return daemon.metrics()["voxeld_arena_used_bytes"]
+
+        def places_taken():
+            return used() >= 32 * mb or answers or errors
+
+        def infer():
+            try:
+                answers.append(client.infer("bev", coords, feats, timeout=PATIENCE)["bev"])
+            except ResourceExhausted as error:
+                errors.append(error.message)
+        unread.sendall(h2.opening(INITIAL_WINDOW_SIZE=0) + h2.headers(1, h2.call_block(h2.INFER))
+                       + h2.data(1, h2.message(one), h2.END_STREAM))
+        daemon.wait_for("the answer that is not read", lambda: used() >= 16 * mb)
+        expected, killed = None, 0
+        while killed < 2:  # the first may have been answered just before
+            answers, errors = [], []
+            thread = threading.Thread(target=infer)
+            thread.start()
+            daemon.wait_for("the places", places_taken)
+            if not answers and expected is not None:
+                killed += 1
+                gone, = daemon.workers()
+                os.kill(gone, signal.SIGKILL)
+            thread.join()
+            assert not errors, errors
+            if expected is None:
+                expected, = answers
+            assert np.array_equal(*answers, expected)

@@ -364,21 +364,21 @@ static struct vx_conv_args with_strides(const struct vx_conv_args *args)
     return full;
 }
 
-static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
+static void conv_run(struct vx_cpu *cpu, const struct vx_conv_args *args, i64 rows)
 {
     struct conv conv = {with_strides(args), cpu, blas_rows(args)};
     bool blas = use_blas(cpu, args->ci, args->co);
-    vx_pool_spread(cpu->pool, &(struct vx_pool_job){args->n, tile_rows(cpu, args->n),
+    vx_pool_spread(cpu->pool, &(struct vx_pool_job){rows, tile_rows(cpu, rows),
                                                     blas ? blas_tile : conv_tile, &conv});
 }
 
 /* A BLAS is never used: it pays for wide layers only, and a group is narrow. */
-static void groups_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
+static void groups_run(struct vx_cpu *cpu, const struct vx_conv_args *args, i64 rows)
 {
     VX_ASSERT(args->ci % args->groups == 0);
     VX_ASSERT(args->co % args->groups == 0);
     struct conv conv = {with_strides(args), cpu, 0};
-    struct vx_pool_job job = {args->n, tile_rows(cpu, args->n), groups_tile, &conv};
+    struct vx_pool_job job = {rows, tile_rows(cpu, rows), groups_tile, &conv};
     if (args->groups == args->ci && args->ci == args->co) {
         job.grain = vx_piece_rows(args->co);
         job.task = depthwise_task;
@@ -388,12 +388,18 @@ static void groups_run(struct vx_cpu *cpu, const struct vx_conv_args *args)
 
 void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args)
 {
+    vx_cpu_conv_rows(cpu, args, args->n);
+}
+
+void vx_cpu_conv_rows(struct vx_cpu *cpu, const struct vx_conv_args *args, i64 rows)
+{
     VX_ASSERT(args->nbr || !args->n);
+    VX_ASSERT(rows <= args->n);
     conv_check(args);
     if (args->groups > 1)
-        groups_run(cpu, args);
+        groups_run(cpu, args, rows);
     else
-        conv_run(cpu, args);
+        conv_run(cpu, args, rows);
 }
 
 void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args)
@@ -412,5 +418,5 @@ void vx_cpu_linear(struct vx_cpu *cpu, const struct vx_linear_args *args)
         .out_stride = args->out_stride,
     };
     conv_check(&conv);
-    conv_run(cpu, &conv);
+    conv_run(cpu, &conv, conv.n);
 }

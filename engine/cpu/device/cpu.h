@@ -76,6 +76,8 @@ void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
                    void (*task)(void *context, i64 begin, i64 end), void *context);
 
 void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args);
+/* Of the same its first `rows` rows only, for a warm-up. */
+void vx_cpu_conv_rows(struct vx_cpu *cpu, const struct vx_conv_args *args, i64 rows);
 /* What multiplies a convolution or linear layer of so many channels: "AVX2", or the BLAS. */
 const char *vx_cpu_multiplier(const struct vx_cpu *cpu, i32 ci, i32 co);
 const char *

@@ -56,7 +56,8 @@ void vx_exec_end(struct vx_exec *exec);
 
 /* Runs the plan on a made-up request of N voxels, in steps numbered from 0: the keys, each
  * other set, each map, each launch.  The request is a flat sheet with features of zero and
- * no outputs; sets by logits are made from its coordinates instead.  Other requests may run
+ * no outputs; sets by logits are made from its coordinates instead.  Of a product, only the first
+ * rows are computed: a step is short, since requests wait for it.  Other requests may run
  * between the steps and overwrite activations; the later launches then compute on what they
  * left, and the results are not used. */
 struct vx_exec_warm_piece {

@@ -69,6 +69,10 @@ void vx_job_tell_again(const struct vx_job *job);
 /* Carries out one launch of the plan: geometry and tensors are there. */
 void vx_job_launch(const struct vx_job *job, i32 index);
 
+/* How many rows of a product are computed: all, or in a warm-up those that take a moment.  The
+ * others are cleared, so that their memory is there. */
+i64 vx_job_rows(const struct vx_job *job, const struct vx_launch *launch);
+
 /* exec_outputs.c */
 enum vx_number vx_job_number_of(enum vx_dtype dtype);
 /* True for an output that is a tensor of the plan as it is, and is computed where the caller

@@ -73,7 +73,7 @@ static void launch_conv(const struct vx_job *job, const struct vx_launch *launch
         .in_stride = in.stride,
         .out_stride = job_stride_out(job, launch),
     };
-    vx_cpu_conv(job->exec->cpu, &args);
+    vx_cpu_conv_rows(job->exec->cpu, &args, vx_job_rows(job, launch));
 }
 
 static void launch_linear(const struct vx_job *job, const struct vx_launch *launch,
@@ -81,7 +81,7 @@ static void launch_linear(const struct vx_job *job, const struct vx_launch *laun
 {
     const struct operand in = job_operand(job, launch);
     const struct vx_linear_args args = {
-        .n = job->rows[launch->set],
+        .n = vx_job_rows(job, launch),
         .ci = launch->node->layer->channels_in,
         .co = launch->node->layer->channels,
         .in = in.rows,

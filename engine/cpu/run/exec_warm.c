@@ -10,6 +10,30 @@
  * of the front is a 128-bit hash and cannot be expected to have this value. */
 #define WARM_NAME UINT64_C(0x7661726d2d757021)
 
+/* A step of a warm-up makes requests wait, so of a convolution or a linear layer it runs as many
+ * rows as need so many multiplications: 10 to 40 ms on two cores.  It brings the weights from their
+ * file, and every thread has run the layer; the rest of its rows would show nothing new.  With all
+ * rows a layer of 256 channels at 30,000 voxels took 0.7 s. */
+#define WARM_PRODUCTS (INT64_C(1) << 30)
+/* But no fewer than these: two tiles. */
+#define WARM_ROWS_MIN 64
+
+i64 vx_job_rows(const struct vx_job *job, const struct vx_launch *launch)
+{
+    const i64 n = job->rows[launch->set];
+    const struct vx_layer *layer = launch->node->layer;
+    if (!job->made_up) return n;
+    const i64 groups = layer->groups ? layer->groups : 1, v = layer->v ? layer->v : 1;
+    i64 rows = WARM_PRODUCTS / (v * layer->channels_in / groups * layer->channels);
+    if (rows < WARM_ROWS_MIN) rows = WARM_ROWS_MIN;
+    if (rows >= n) return n;
+    const i64 stride = vx_plan_stride(job->plan, launch->output);
+    for (i64 row = rows; row < n; row++)
+        memset(job->tensors[launch->output] + row * stride, 0,
+               (size_t)layer->channels * sizeof(f32));
+    return rows;
+}
+
 i64 vx_exec_warm_pieces(const struct vx_plan *plan)
 {
     return (i64)plan->sets_count + plan->maps_count + plan->launches_count;

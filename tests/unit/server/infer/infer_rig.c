@@ -79,6 +79,14 @@ const struct vx_method *vx_method_get(i32 method)
     return &infer;
 }
 
+/* Counts as rpc_infer.c does: what a call has counted is what its slots take, neither less
+ * nor more. */
+static void counted_add(const struct vx_call *call, i64 bytes)
+{
+    rig.counted[call - rig.calls] += bytes;
+    ck_assert_int_ge(rig.counted[call - rig.calls], 0);
+}
+
 static struct rig_answer *answer_add(struct vx_call **call, enum vx_code code)
 {
     ck_assert_int_lt(rig.answers_count, RIG_WORDS);
@@ -94,14 +102,18 @@ void vx_rpc_reply_infer(struct vx_rpc *rpc, struct vx_call **call,
                         const struct vx_reply *reply, const struct vx_place *outputs)
 {
     (void)rpc;
+    const i64 counted = rig.counted[*call - rig.calls];
     struct rig_answer *answer = answer_add(call, VX_CODE_OK);
+    i64 slots_bytes = 0;
     const struct vx_slots *slots = vx_shared_slots(rig.infer.shared);
     answer->reply = *reply;
     for (i32 i = 0; i < reply->outputs_count; i++) {
         answer->outputs[i] = outputs[i];
         struct vx_place sent = outputs[i];
+        slots_bytes += (i64)vx_slot_bytes(sent.bytes);
         if (sent.bytes) slots->give(slots->context, &sent);
     }
+    ck_assert_int_eq(counted, slots_bytes);
 }
 
 void vx_rpc_fail(struct vx_rpc *rpc, struct vx_call **call, vx_status status,
@@ -109,20 +121,22 @@ void vx_rpc_fail(struct vx_rpc *rpc, struct vx_call **call, vx_status status,
 {
     (void)rpc;
     ck_assert_ptr_nonnull(status.fault);
+    ck_assert_int_eq(rig.counted[*call - rig.calls], 0);
     struct rig_answer *answer = answer_add(call, vx_status_code(status));
     vx_why_set(&answer->why, "%s", vx_status_text(status, why));
 }
 
 bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
 {
-    (void)call;
+    if (rig.beyond) return false;
+    counted_add(call, (i64)bytes);
     rig.took += bytes;
     return true;
 }
 
 void vx_rpc_gave(struct vx_call *call, u64 bytes)
 {
-    (void)call;
+    counted_add(call, -(i64)bytes);
     rig.gave += bytes;
 }
 
@@ -228,11 +242,21 @@ static struct vx_request_tensor tensor_make(const char *name, enum vx_wire_type 
     return tensor;
 }
 
+static void input_add(struct vx_call *call, const char *name, enum vx_wire_type type,
+                      i64 voxels)
+{
+    struct vx_request *request = &call->request;
+    struct vx_request_tensor *input = &request->inputs[request->inputs_count++];
+    *input = tensor_make(name, type, voxels);
+    counted_add(call, (i64)vx_slot_bytes(input->place.bytes));
+}
+
 struct vx_call *rig_call_named(i32 i, i64 voxels, u64 geometry)
 {
     ck_assert_int_lt(i, RIG_CALLS);
     struct vx_call *call = &rig.calls[i];
     memset(call, 0, sizeof *call);
+    rig.counted[i] = 0;
     call->magic = VX_CALL_MAGIC;
     call->method = VX_METHOD_ID_MODEL_INFER;
     call->peer = (struct vx_peer){.connection = 1, .kind = VX_PEER_UNIX};
@@ -241,7 +265,7 @@ struct vx_call *rig_call_named(i32 i, i64 voxels, u64 geometry)
     struct vx_request *request = &call->request;
     snprintf(request->model, sizeof request->model, "conv");
     snprintf(request->id, sizeof request->id, "call-%d", i);
-    request->inputs[request->inputs_count++] = tensor_make("feats", VX_WIRE_FP32, voxels);
+    input_add(call, "feats", VX_WIRE_FP32, voxels);
     request->coords_ref = (struct vx_coords_ref){geometry, 0};
     for (i32 a = 0; a < rig.answers_count; a++)
         if (rig.answers[a].call == call)
@@ -253,8 +277,7 @@ struct vx_call *rig_call(i32 i, i64 voxels)
 {
     struct vx_call *call = rig_call_named(i, voxels, 0);
     struct vx_request *request = &call->request;
-    request->inputs[request->inputs_count++] =
-        tensor_make("coords", VX_WIRE_INT32, voxels);
+    input_add(call, "coords", VX_WIRE_INT32, voxels);
     request->sent_ref = (struct vx_coords_ref){(u64)i + 1, 0};
     return call;
 }
@@ -266,6 +289,7 @@ void rig_drop_slots(struct vx_call *call)
         slots->give(slots->context, &call->request.inputs[i].place);
     for (i32 o = 0; o < VX_REQUEST_OUTPUTS_MAX; o++)
         slots->give(slots->context, &call->outputs[o]);
+    rig.counted[call - rig.calls] = 0;
 }
 
 struct rig_run *rig_start(struct vx_call *call)

@@ -55,6 +55,8 @@ struct rig {
     struct rig_places places[RIG_WORDS];
     i32 runs_count, answers_count, places_count;
     struct vx_call calls[RIG_CALLS];
+    i64 counted[RIG_CALLS]; /* of the arena, for the call now; its end asserts it */
+    bool beyond;            /* nobody may take more of the arena */
 };
 extern struct rig rig;
 /* The DONE that rig_end passes on. */

@@ -164,11 +164,13 @@ START_TEST(what_finds_no_room_fails_alone)
     ck_assert(arena->take(arena->context, 512 << 10, &other[0]));
     ck_assert(arena->take(arena->context, 256 << 10, &other[1]));
     const u64 before = rig_used();
+    const i64 counted = rig.counted[0];
     say_sizes(run, 0, 16000); /* 128,000 bytes fit, 256,000 more do not */
     ck_assert_int_eq(expect_places(run, 0)->refused, 1);
     for (i32 o = 0; o < 4; o++)
         ck_assert_int_eq(expect_places(run, 0)->outputs[o].kind, VX_PLACE_NONE);
-    ck_assert_uint_eq(rig_used(), before); /* nothing of it stays taken */
+    ck_assert_uint_eq(rig_used(), before); /* nothing of it stays taken, or counted */
+    ck_assert_int_eq(rig.counted[0], counted);
     say_sizes(run, 1, 100);
     ck_assert_int_eq(expect_places(run, 1)->refused, 0);
     end_refused(run, 0);
@@ -395,6 +397,68 @@ START_TEST(a_batch_that_runs_again_asks_again)
 }
 END_TEST
 
+/* Its places are counted for its connection once, and cost its client once; so does what runs
+ * again elsewhere, since a worker that has asked says that it does not know the geometry. */
+START_TEST(what_runs_again_is_counted_once)
+{
+    if (_i) rig_kept((struct vx_coords_ref){42, 0}, 0);
+    if (_i) rig_kept((struct vx_coords_ref){42, 0}, 1);
+    struct vx_call *call = _i ? rig_call_named(0, 10, 42) : rig_call(0, 10);
+    struct rig_run *run = rig_start(call);
+    const i64 before = rig.counted[0];
+    say_sizes(run, 0, 700); /* 5,600 and 11,200 bytes */
+    ck_assert_int_eq(rig.counted[0], before + 8192 + 16384);
+    if (_i) {
+        rig_done(run);
+        rig_said.items[0].code = VX_CODE_FAILED_PRECONDITION;
+        rig_end(run);
+    } else {
+        rig_restart(run->worker);
+    }
+    ck_assert_int_eq(rig.counted[0], before);
+    vx_infer_dispatch(infer);
+    ck_assert_int_eq(rig.runs_count, 2);
+    ck_assert_int_eq(rig.runs[1].run.items[0].outputs[FAR].kind, VX_PLACE_NONE);
+    say_sizes(&rig.runs[1], 0, 900); /* 7,200 and 14,400 bytes */
+    ck_assert_int_eq(rig.killed, 0);
+    ck_assert_int_eq(expect_places(&rig.runs[1], 0)->refused, 0);
+    ck_assert_int_eq(rig.counted[0], before + 8192 + 16384);
+    struct vx_call *next = rig_call(1, 10); /* pays for 21,600 bytes, 2,048 as a voxel */
+    vx_infer_on_call(infer, next);
+    ck_assert_uint_eq(next->job.turn,
+                      call->job.turn + 10 + 32 + (u64)next->job.set_voxels);
+    vx_infer_on_gone(infer, next);
+    rig_done(&rig.runs[1]);
+    rig_end(&rig.runs[1]);
+    rig_expect(call, VX_CODE_OK);
+}
+END_TEST
+
+/* Beyond its connection's share of the arena a request fails alone, and nothing of it stays
+ * counted. */
+START_TEST(what_is_beyond_the_share_fails_alone)
+{
+    struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 10)};
+    const struct rig_run *run = start_two(calls[0], calls[1]);
+    const i64 before = rig.counted[0];
+    const u64 used = rig_used();
+    rig.beyond = true;
+    say_sizes(run, 0, 700);
+    rig.beyond = false;
+    ck_assert_int_eq(expect_places(run, 0)->refused, 1);
+    ck_assert_int_eq(rig.counted[0], before);
+    ck_assert_uint_eq(rig_used(), used);
+    say_sizes(run, 1, 700);
+    ck_assert_int_eq(expect_places(run, 1)->refused, 0);
+    end_refused(run, 0);
+    const struct rig_answer *answer = rig_expect(calls[0], VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(answer->why.text,
+                                 "no room for 24576 bytes of outputs: that "
+                                 "exceeds the share"));
+    rig_expect(calls[1], VX_CODE_OK);
+}
+END_TEST
+
 /* It is about to end, and does not hear where the places are: they come back with it. */
 START_TEST(a_worker_that_does_not_hear_costs_nothing)
 {
@@ -471,6 +535,8 @@ int main(void)
     tcase_add_loop_test(tcase, a_region_is_large_enough_or_fails_alone, 0, 2);
     tcase_add_loop_test(tcase, a_client_that_leaves_loses_nothing, 0, 2);
     tcase_add_loop_test(tcase, a_batch_that_runs_again_asks_again, 0, 3);
+    tcase_add_loop_test(tcase, what_runs_again_is_counted_once, 0, 2);
+    tcase_add_test(tcase, what_is_beyond_the_share_fails_alone);
     tcase_add_test(tcase, a_worker_that_does_not_hear_costs_nothing);
     tcase_add_loop_test(tcase, who_asks_for_what_nobody_wants_is_killed, 0, 3);
     tcase_add_test(tcase, an_answer_without_a_question_is_none);

@@ -137,10 +137,10 @@ static void expect_sizes(u64 batch, i32 item)
         ck_assert_int_eq(sizes->items[0].rows[o], o == FAR || o == FAR_COORDS ? 18 : 0);
 }
 
-static void wait_submits(int count)
+static void wait_count(atomic_int *counter, int count)
 {
-    VX_WAIT_UNTIL(atomic_load(&stub_submits) >= count);
-    ck_assert_int_eq(atomic_load(&stub_submits), count);
+    VX_WAIT_UNTIL(atomic_load(counter) >= count);
+    ck_assert_int_eq(atomic_load(counter), count);
 }
 
 static void begin(void)
@@ -203,7 +203,7 @@ START_TEST(two_batches_are_under_way_and_end_when_they_end)
     i64 before_ns = vx_clock_ns();
     say_run(3, 100, first, 3);
     say_run(3, 101, second, 2);
-    wait_submits(2);
+    wait_count(&stub_submits, 2);
     ck_assert(!hear(20)); /* neither has ended */
     atomic_store(&stub_may_end, 1);
     expect(VX_MESSAGE_DONE, 100);
@@ -246,7 +246,7 @@ START_TEST(a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it)
     static const i64 voxels[] = {5};
     begin();
     say_run(3, 100, voxels, 1);
-    wait_submits(1);
+    wait_count(&stub_submits, 1);
     say_load(4, 3);
     expect(VX_MESSAGE_DONE, 100); /* collected first, with time to spare */
     expect(VX_MESSAGE_LOADED, 77);
@@ -255,14 +255,8 @@ START_TEST(a_model_that_comes_waits_for_no_batch_and_no_answer_waits_for_it)
 }
 END_TEST
 
-static void wait_pieces(int count)
-{
-    VX_WAIT_UNTIL(atomic_load(&stub_pieces_begun) >= count);
-    ck_assert_int_eq(atomic_load(&stub_pieces_begun), count);
-}
-
-/* The device is in a warm-up step when a request comes: it is answered after that
- * step, not after the whole warm-up. */
+/* The device is in a warm-up step when a request comes: it is answered after that step, not
+ * after the whole warm-up.  The next step rests, though the device is idle. */
 START_TEST(batches_run_between_the_pieces_of_a_warm_up)
 {
     static const i64 voxels[] = {5};
@@ -271,10 +265,15 @@ START_TEST(batches_run_between_the_pieces_of_a_warm_up)
     say_load(4, 2);
     expect(VX_MESSAGE_PROGRESS, 77);
     ck_assert_int_eq(front.in.progress.stage, VX_PROGRESS_MADE);
-    for (int piece = 1; piece <= stub_pieces_of_slow; piece++) {
-        wait_pieces(piece);
+    for (i64 piece = 1, took = 0, ended = 0; piece <= stub_pieces_of_slow; piece++) {
+        wait_count(&stub_pieces_begun, (int)piece);
+        const i64 began = vx_clock_ns();
+        ck_assert_int_ge(began - ended, 3 * took);
         atomic_store(&stub_may_end, 1);
         say_run(3, 100 + (u64)piece, voxels, 1);
+        usleep(10000); /* sleep: a step takes as long, at least */
+        ended = vx_clock_ns();
+        took = ended - began;
         atomic_store(&stub_pieces_may_end, 1);
         if (piece == stub_pieces_of_slow) expect(VX_MESSAGE_LOADED, 77);
         expect(VX_MESSAGE_DONE, 100 + (u64)piece);
@@ -288,7 +287,7 @@ START_TEST(a_short_warm_up_does_not_wait_for_a_long_one)
     begin();
     stub_pieces_of_slow = STUB_FOR_EVER;
     say_load(4, 2);
-    wait_pieces(1);
+    wait_count(&stub_pieces_begun, 1);
     say_load(5, 3);
     atomic_store(&stub_pieces_may_end, STUB_FOR_EVER);
     expect(VX_MESSAGE_LOADED, 77);
@@ -322,7 +321,7 @@ START_TEST(a_model_goes_after_its_batch)
     begin();
     say_run(3, 100, voxels, 1);
     say_run(3, 101, voxels, 1);
-    wait_submits(2);
+    wait_count(&stub_submits, 2);
     say(VX_MESSAGE_UNLOAD, 3);
     expect(VX_MESSAGE_DONE, 100);
     expect(VX_MESSAGE_DONE, 101);
@@ -336,7 +335,7 @@ START_TEST(a_front_that_goes_away_leaves_nothing_under_way)
     static const i64 voxels[] = {5};
     begin();
     say_run(3, 100, voxels, 1);
-    wait_submits(1);
+    wait_count(&stub_submits, 1);
     ck_assert_str_eq(end(), "scux");
 }
 END_TEST
@@ -347,7 +346,7 @@ START_TEST(a_lost_device_ends_the_process_with_its_batch_unanswered)
     static const i64 voxels[] = {5};
     begin();
     say_run(3, 100, voxels, 1);
-    wait_submits(1);
+    wait_count(&stub_submits, 1);
     atomic_store(&stub_is_lost, true);
     hear(-1); /* ENDS, or the process ended first */
     pause();
@@ -396,7 +395,7 @@ START_TEST(a_warm_up_waits_for_places_and_holds_what_comes)
     say_places(100, 0, false);
     expect(VX_MESSAGE_DONE, 100);
     expect(VX_MESSAGE_LOADED, 77);
-    wait_submits(2);
+    wait_count(&stub_submits, 2);
     atomic_store(&stub_may_end, 1);
     expect(VX_MESSAGE_DONE, 101);
     ck_assert_str_eq(end(), "salcwscuux");
@@ -454,7 +453,7 @@ START_TEST(a_long_batch_does_not_burn_the_core)
     idle_ns = cpu_ns() - idle_ns;
     ck_assert_int_lt(idle_ns, 100 * VX_NS_PER_MS);
     say_run(3, 100, voxels, 1);
-    wait_submits(1);
+    wait_count(&stub_submits, 1);
     usleep(100000);               /* sleep: until the spin is over, most probably */
     i64 begin_ns = vx_clock_ns(); /* before the count, so that every poll has its time */
     int before = atomic_load(&stub_asked);
