@@ -6,7 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "engine/base/process/check.h"
-#include "tests/unit/server/infer/infer_rig.h"
+#include "tests/unit/server/infer/infer_sizes_rig.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -15,68 +15,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-static struct vx_infer *const infer = &rig.infer;
-
-/* "normals" and "score" lie on set 0; "far" (f32 x 2) has its coordinates in "far_xyz". */
-enum { NORMALS, SCORE, FAR, FAR_XYZ };
-#define ASKS (1u << FAR | 1u << FAR_XYZ)
-
-static void set_up(void)
-{
-    rig_set_up();
-    struct vx_signature *signature = rig_signature();
-    signature->outputs_count = 4;
-    signature->outputs[FAR] =
-        (struct vx_output){"far", VX_DTYPE_F32, 2, 1, FAR_XYZ, "2x2x2", 0, {0}};
-    signature->outputs[FAR_XYZ] =
-        (struct vx_output){"far_xyz", VX_DTYPE_I32, 4, 1, FAR_XYZ, "2x2x2", 0, {0}};
-}
-
-static struct vx_message_sizes sizes; /* that the worker says next */
-
-/* The next SIZES is about the run, with so many rows for one item. */
-static void say_sizes(const struct rig_run *run, i32 item, i64 rows)
-{
-    memset(&sizes, 0, sizeof sizes);
-    sizes.head = (struct vx_message_head){VX_MESSAGE_SIZES, 0, run->run.head.serial};
-    sizes.items_count = 1;
-    sizes.items[0].item = item;
-    sizes.items[0].rows[FAR] = sizes.items[0].rows[FAR_XYZ] = rows;
-    vx_infer_on_sizes(infer, run->worker, &sizes);
-}
-
-/* What the worker is told last, about one item. */
-static const struct vx_places_item *expect_places(const struct rig_run *run, i32 item)
-{
-    ck_assert_int_gt(rig.places_count, 0);
-    const struct rig_places *said = &rig.places[rig.places_count - 1];
-    ck_assert_int_eq(said->worker, run->worker);
-    ck_assert_int_eq(said->places.head.kind, VX_MESSAGE_PLACES);
-    ck_assert_uint_eq(said->places.head.serial, run->run.head.serial);
-    ck_assert_int_eq(said->places.items_count, 1);
-    ck_assert_int_eq(said->places.items[0].item, item);
-    return &said->places.items[0];
-}
-
-/* Both calls in one batch. */
-static const struct rig_run *start_two(struct vx_call *first, struct vx_call *second)
-{
-    vx_infer_on_call(infer, first);
-    vx_infer_on_call(infer, second);
-    vx_infer_dispatch(infer);
-    ck_assert_int_eq(rig.runs_count, 1);
-    ck_assert_int_eq(rig.runs[0].run.items_count, 2);
-    return &rig.runs[0];
-}
-
-/* The worker refuses what it was told to refuse. */
-static void end_refused(const struct rig_run *run, i32 item)
-{
-    rig_done(run);
-    rig_said.items[item].code = VX_CODE_CANCELLED;
-    rig_end(run);
-}
 
 START_TEST(places_are_taken_when_they_are_asked_for)
 {
@@ -201,108 +139,6 @@ START_TEST(what_never_fits_is_not_to_be_tried_again)
                   "%s", answer->why.text);
     ck_assert_ptr_null(strstr(answer->why.text, "try again"));
     rig_expect(calls[1], VX_CODE_OK);
-}
-END_TEST
-
-/* Nor would fewer voxels be, of an output with a row for each sample: 512 of 8,192 bytes
- * need 4 MiB. */
-START_TEST(samples_that_never_fit_are_named)
-{
-    rig_signature()->outputs[FAR] = (struct vx_output){
-        "far", VX_DTYPE_F32, 2048, VX_OUTPUT_DENSE, -1, "", 4, {2, 32, 32, 1}};
-    struct vx_call *call = rig_call(0, 10);
-    struct rig_run *run = rig_start(call);
-    say_sizes(run, 0, 512);
-    ck_assert_int_eq(expect_places(run, 0)->refused, 1);
-    end_refused(run, 0);
-    struct rig_answer *answer = rig_expect(call, VX_CODE_RESOURCE_EXHAUSTED);
-    ck_assert_msg(strstr(answer->why.text,
-                         "and arena_bytes is 1048576: send fewer samples, numbered from "
-                         "0: output 'far' is [512,2,32,32,1] FP32, a row for each "
-                         "sample"),
-                  "%s", answer->why.text);
-}
-END_TEST
-
-/* Of 8,192 bytes for each sample, four voxels; and as many voxels a connection may have. */
-static void limit_voxels(struct vx_access **access, f64 burst, struct vx_call *first,
-                         struct vx_call *second)
-{
-    const struct vx_access_arrival arrival = {
-        .method = VX_METHOD_ID_MODEL_INFER, .connection = 1, .is_request = true};
-    struct vx_why why = {""};
-    rig_signature()->outputs[FAR] = (struct vx_output){
-        "far", VX_DTYPE_F32, 2048, VX_OUTPUT_DENSE, -1, "", 4, {2, 32, 32, 1}};
-    ck_assert(
-        !vx_access_open(
-             &(struct vx_access_options){
-                 .connections_max = 4,
-                 .connection = {[VX_ACCESS_VOXELS] = {.per_s = 1e-3, .burst = burst}}},
-             access)
-             .fault);
-    ck_assert(!vx_access_enter(*access, &arrival, &why, &first->ticket).fault);
-    second->ticket = first->ticket;
-    infer->access = *access;
-}
-
-static u64 voxels_paid(struct vx_access *access)
-{
-    char name[VX_ACCESS_NAME_BYTES];
-    struct vx_access_counts counts;
-    ck_assert(vx_access_counts_get(access, -1, name, &counts));
-    return counts.voxels;
-}
-
-/* Both were let in with their 10 voxels.  What the first one's samples cost leaves a debt, in
- * which the second gets no places; its own voxels are no reason to refuse it. */
-START_TEST(samples_cost_what_their_bytes_do)
-{
-    struct vx_access *access;
-    struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 10)};
-    limit_voxels(&access, _i ? 20 : 300, calls[0], calls[1]);
-    const struct rig_run *run = start_two(calls[0], calls[1]);
-    ck_assert_uint_eq(voxels_paid(access), 20);
-    say_sizes(run, 0, _i ? 64 : 3);
-    ck_assert_int_eq(expect_places(run, 0)->refused, 0);
-    ck_assert_uint_eq(voxels_paid(access), 20 + 4 * (_i ? 64 : 3));
-    ck_assert_int_eq(calls[0]->job.unforeseen_bytes, 8192 * (_i ? 63 : 2));
-    say_sizes(run, 1, 2);
-    ck_assert_int_eq(expect_places(run, 1)->refused, _i);
-    rig_done(run);
-    if (_i) rig_said.items[1].code = VX_CODE_CANCELLED;
-    rig_end(run);
-    rig_expect(calls[0], VX_CODE_OK);
-    const struct rig_answer *answer =
-        rig_expect(calls[1], _i ? VX_CODE_RESOURCE_EXHAUSTED : VX_CODE_OK);
-    if (_i)
-        ck_assert_msg(strstr(answer->why.text,
-                             "this connection has used its limit of 0.001 "
-                             "voxels per second; try again in about"),
-                      "%s", answer->why.text);
-    infer->access = NULL;
-    vx_access_close(&access);
-}
-END_TEST
-
-/* A worker that dies is not the client's fault. */
-START_TEST(samples_are_paid_once)
-{
-    struct vx_access *access;
-    struct vx_call *call = rig_call(0, 10);
-    limit_voxels(&access, 300, call, call);
-    struct rig_run *run = rig_start(call);
-    say_sizes(run, 0, 5);
-    rig_restart(run->worker);
-    vx_infer_dispatch(infer);
-    ck_assert_int_eq(rig.runs_count, 2);
-    say_sizes(&rig.runs[1], 0, 5);
-    ck_assert_int_eq(expect_places(&rig.runs[1], 0)->refused, 0);
-    ck_assert_uint_eq(voxels_paid(access), 10 + 4 * 5);
-    rig_done(&rig.runs[1]);
-    rig_end(&rig.runs[1]);
-    rig_expect(call, VX_CODE_OK);
-    infer->access = NULL;
-    vx_access_close(&access);
 }
 END_TEST
 
@@ -523,15 +359,12 @@ int main(void)
 {
     Suite *suite = suite_create("infer_sizes");
     TCase *tcase = tcase_create("infer_sizes");
-    tcase_add_checked_fixture(tcase, set_up, rig_tear_down);
+    tcase_add_checked_fixture(tcase, sizes_set_up, rig_tear_down);
     tcase_add_test(tcase, places_are_taken_when_they_are_asked_for);
     tcase_add_loop_test(tcase, no_rows_are_an_answer, 0, 2);
     tcase_add_loop_test(tcase, unwanted_outputs_are_not_asked_for, 0, 2);
     tcase_add_test(tcase, what_finds_no_room_fails_alone);
     tcase_add_test(tcase, what_never_fits_is_not_to_be_tried_again);
-    tcase_add_test(tcase, samples_that_never_fit_are_named);
-    tcase_add_loop_test(tcase, samples_cost_what_their_bytes_do, 0, 2);
-    tcase_add_test(tcase, samples_are_paid_once);
     tcase_add_loop_test(tcase, a_region_is_large_enough_or_fails_alone, 0, 2);
     tcase_add_loop_test(tcase, a_client_that_leaves_loses_nothing, 0, 2);
     tcase_add_loop_test(tcase, a_batch_that_runs_again_asks_again, 0, 3);
