@@ -54,6 +54,11 @@ struct vx_geometry;
 /* Sets in the cache besides those of the requests: the networks we know have up to 6. */
 #define VX_GEOMETRY_SETS_MAX 8192
 
+/* Sets of one geometry, those of several networks in several spatial shapes; one more replaces
+ * sets of its own.  So ever new shapes of the same voxels neither evict other geometries nor make a
+ * list that is long to search. */
+#define VX_GEOMETRY_OWN_SETS 256
+
 /* Maps in the cache: the networks we know need 1 to 9 for each geometry. */
 #define VX_GEOMETRY_MAPS_MAX 16384
 

@@ -133,45 +133,57 @@ void vx_geometry_free_passing(struct vx_geometry_cache *cache,
     }
 }
 
-/* Evicts a map of a held geometry that the current request has not asked for: usually a
- * map of another network. */
-static bool evict_map(struct vx_geometry_cache *cache)
+/* Evicts a map that the geometry's current request has not asked for: usually one of another
+ * network. */
+static bool map_evict(struct vx_geometry_cache *cache, struct vx_geometry *geometry)
 {
-    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) {
-        struct vx_geometry *geometry = &cache->geometries[i];
-        if (!geometry->holds) continue;
-        for (i32 *link = &geometry->maps; *link != VX_GEOMETRY_NONE;
-             link = &cache->maps[*link].next) {
-            i32 index = *link;
-            if (cache->maps[index].used >= geometry->used) continue;
-            *link = cache->maps[index].next;
-            map_free(cache, index);
-            cache->evictions++;
-            return true;
-        }
+    for (i32 *link = &geometry->maps; *link != VX_GEOMETRY_NONE;
+         link = &cache->maps[*link].next) {
+        i32 index = *link;
+        if (cache->maps[index].used >= geometry->used) continue;
+        *link = cache->maps[index].next;
+        map_free(cache, index);
+        cache->evictions++;
+        return true;
     }
     return false;
 }
 
 /* The same for a set.  Maps and sets that were made from it were asked for no later than
  * it was, and maps go first; so nothing refers to it. */
-static bool evict_set(struct vx_geometry_cache *cache)
+static bool set_evict(struct vx_geometry_cache *cache, struct vx_geometry *geometry)
 {
-    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) {
-        struct vx_geometry *geometry = &cache->geometries[i];
-        if (!geometry->holds) continue;
-        /* The last made is the first of the list: sets before those they are made from. */
-        for (i32 *link = &geometry->sets; *link != VX_GEOMETRY_NONE;
-             link = &cache->sets[*link].next) {
-            i32 index = *link;
-            if (cache->sets[index].used >= geometry->used) continue;
-            *link = cache->sets[index].next;
-            set_free(cache, index);
-            cache->evictions++;
-            return true;
-        }
+    /* The last made is the first of the list: sets before those they are made from. */
+    for (i32 *link = &geometry->sets; *link != VX_GEOMETRY_NONE;
+         link = &cache->sets[*link].next) {
+        i32 index = *link;
+        if (cache->sets[index].used >= geometry->used) continue;
+        *link = cache->sets[index].next;
+        set_free(cache, index);
+        cache->evictions++;
+        return true;
     }
     return false;
+}
+
+/* Of any held geometry, by one of the two above. */
+static bool evict_held(struct vx_geometry_cache *cache,
+                       bool (*evict)(struct vx_geometry_cache *, struct vx_geometry *))
+{
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++)
+        if (cache->geometries[i].holds && evict(cache, &cache->geometries[i]))
+            return true;
+    return false;
+}
+
+void vx_geometry_trim(struct vx_geometry_cache *cache, struct vx_geometry *geometry)
+{
+    i32 count = 0;
+    for (i32 i = geometry->sets; i != VX_GEOMETRY_NONE; i = cache->sets[i].next) count++;
+    for (; count >= VX_GEOMETRY_OWN_SETS; count--) {
+        while (map_evict(cache, geometry)) continue;
+        if (!set_evict(cache, geometry)) return;
+    }
 }
 
 bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache)
@@ -190,7 +202,8 @@ bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache)
 
 bool vx_geometry_evict(struct vx_geometry_cache *cache)
 {
-    return vx_geometry_evict_oldest(cache) || evict_map(cache) || evict_set(cache);
+    return vx_geometry_evict_oldest(cache) || evict_held(cache, map_evict) ||
+           evict_held(cache, set_evict);
 }
 
 vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,

@@ -172,6 +172,7 @@ static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     struct vx_geometry_cache *cache = geometry->cache;
     struct vx_active_set active = {.block = {0}};
     const struct vx_set_key *key = &prediction->key;
+    vx_geometry_trim(cache, geometry);
     while (cache->sets_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
     VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, why, RESOURCE_EXHAUSTED,
                   "too many sets of voxels are in use at once",

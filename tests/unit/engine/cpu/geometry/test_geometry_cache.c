@@ -198,6 +198,36 @@ START_TEST(test_more_sets_than_entries)
 }
 END_TEST
 
+/* The same voxels in ever new shapes, as many as there are entries for sets and more: the geometry
+ * gives up sets of its own, and another one stays. */
+START_TEST(test_ever_new_shapes)
+{
+    const i32 row[4] = {0, 1, 2, 3};
+    struct vx_geometry_stats stats;
+    struct vx_set_key key = {.kernel = {3, 3, 3},
+                             .dilation = {1, 1, 1},
+                             .stride = {2, 2, 2},
+                             .padding = {1, 1, 1},
+                             .shape = {0, 100, 100},
+                             .rule = VX_SET_SPCONV};
+    struct vx_geometry *other = rig_hold((i32[]){0, 8, 8, 8}, 1);
+    vx_geometry_drop(rig.cache, &other);
+    for (i32 i = 0; i < VX_GEOMETRY_SETS_MAX + 100; i++) {
+        struct vx_geometry *geometry = rig_hold(row, 1);
+        i32 number;
+        key.shape[0] = 10 + i;
+        ck_assert(!vx_geometry_set(geometry, rig.cpu, &key, &rig.why, &number).fault);
+        ck_assert_int_eq(vx_geometry_rows(geometry, number), 4);
+        vx_geometry_drop(rig.cache, &geometry);
+    }
+    vx_geometry_stats_get(rig.cache, &stats);
+    ck_assert_int_eq(stats.evictions, VX_GEOMETRY_SETS_MAX + 100 - VX_GEOMETRY_OWN_SETS);
+    other = rig_hold((i32[]){0, 8, 8, 8}, 1);
+    ck_assert(vx_geometry_was_hit(other));
+    vx_geometry_drop(rig.cache, &other);
+}
+END_TEST
+
 /* As many maps as there are entries, all in use: one more is refused and discards nothing.  The
  * others can still be used, and a map that is dropped makes room. */
 START_TEST(test_more_maps_than_entries)
@@ -448,6 +478,7 @@ int main(void)
     tcase_add_test(cases, test_names_that_collide);
     tcase_add_test(cases, test_name_after_eviction);
     tcase_add_test(cases, test_eviction_oldest_first);
+    tcase_add_test(cases, test_ever_new_shapes);
     tcase_add_test(cases, test_too_large);
     tcase_add_test(cases, test_never_fits);
     tcase_add_test(cases, test_more_sets_than_entries);
