@@ -180,10 +180,9 @@ void vx_geometry_trim(struct vx_geometry_cache *cache, struct vx_geometry *geome
 {
     i32 count = 0;
     for (i32 i = geometry->sets; i != VX_GEOMETRY_NONE; i = cache->sets[i].next) count++;
-    for (; count >= VX_GEOMETRY_OWN_SETS; count--) {
-        while (map_evict(cache, geometry)) continue;
-        if (!set_evict(cache, geometry)) return;
-    }
+    if (count < VX_GEOMETRY_OWN_SETS) return;
+    while (map_evict(cache, geometry)) continue;
+    while (set_evict(cache, geometry)) continue;
 }
 
 bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache)

@@ -122,8 +122,8 @@ void vx_geometry_free_passing(struct vx_geometry_cache *cache,
 bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache);
 /* Evicts that, or else what no held geometry's request has asked for. */
 bool vx_geometry_evict(struct vx_geometry_cache *cache);
-/* Evicts of a held geometry what its request has not asked for, until it has fewer sets than
- * VX_GEOMETRY_OWN_SETS. */
+/* If a held geometry has VX_GEOMETRY_OWN_SETS sets, evicts all that its request has not asked for:
+ * one at a time would be the last that was made, which may be the next that is asked for. */
 void vx_geometry_trim(struct vx_geometry_cache *cache, struct vx_geometry *geometry);
 /* Takes a block of the range; evicts until one is free or nothing is left to evict, and then
  * packs.  So it fails only when what is in use leaves less than `bytes`, in whole pages.  All

@@ -157,11 +157,14 @@ static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
                   struct vx_gpu_choices *choices)
 {
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
-        if (!vx_gpu_is_conv(&choices->plan->launches[i])) continue;
-        for (i32 size = 1; size <= vx_size_class(choices->voxels_max); size++) {
+        const struct vx_launch *launch = &choices->plan->launches[i];
+        i64 most = choices->voxels_max;
+        if (!vx_gpu_is_conv(launch)) continue;
+        if (most > choices->rows_max[launch->set]) most = choices->rows_max[launch->set];
+        for (i32 size = 1; size <= vx_size_class(most); size++) {
             struct vx_conv_problem problem;
             i64 last = vx_size_last(size);
-            if (last > choices->voxels_max) last = choices->voxels_max;
+            if (last > most) last = most;
             vx_gpu_problem_make(choices, i, last, &problem);
             const struct vx_gpu_tune_item *item = nearest(tune, &problem, size);
             if (item && vx_conv_fits(&problem, &item->best, caps))

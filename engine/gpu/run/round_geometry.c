@@ -74,7 +74,8 @@ static void place_pieces(struct vx_gpu_making *making)
     }
 }
 
-/* Makes the stream wait for the geometries that the other lane is still writing. */
+/* Makes the stream wait for the geometries that the other lane is still writing, row orders
+ * among them. */
 static vx_status await_others(const struct vx_gpu_making *making)
 {
     const struct vx_gpu_round *round = making->round;
@@ -84,7 +85,7 @@ static vx_status await_others(const struct vx_gpu_making *making)
         if (round->members[i].kept) writers |= round->members[i].kept->writers;
     if (!(writers & ~round->lane->bit)) return VX_OK;
     VX_TRY(vx_gpu_stream_after(round->room->gpu, making->queue.stream,
-                               round->other->marks[VX_GPU_MARK_GEOMETRY], making->why));
+                               round->other->marks[VX_GPU_MARK_MAPS], making->why));
     return vx_gpu_stream_after(round->room->gpu, making->queue.stream, round->other->made,
                                making->why);
 }

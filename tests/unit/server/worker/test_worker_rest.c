@@ -40,6 +40,17 @@ START_TEST(a_step_waits_for_its_rest_while_requests_come)
 }
 END_TEST
 
+/* Longer silence than a step's own time would count as a hang. */
+START_TEST(the_longest_rest_is_three_seconds)
+{
+    static struct vx_worker worker;
+    worker.piece_ns = 60 * S;
+    worker.piece_ended = worker.served_ns = 100 * S;
+    for (int busy = 0; busy < 2; busy++)
+        ck_assert_int_eq(vx_worker_warm_rest_ns(&worker, busy, 100 * S), 3 * S);
+}
+END_TEST
+
 START_TEST(the_first_step_does_not_wait)
 {
     static struct vx_worker worker;
@@ -55,6 +66,7 @@ int main(void)
     TCase *tcase = tcase_create("worker_rest");
     tcase_add_loop_test(tcase, a_step_waits_for_its_rest_while_requests_come, 0,
                         VX_COUNT(rows));
+    tcase_add_test(tcase, the_longest_rest_is_three_seconds);
     tcase_add_test(tcase, the_first_step_does_not_wait);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

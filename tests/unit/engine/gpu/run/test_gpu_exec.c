@@ -374,6 +374,30 @@ START_TEST(tuning_changes_no_bits)
 }
 END_TEST
 
+/* A set of samples has fewer sizes than the request's, and keeps its choices to them. */
+START_TEST(tuning_knows_how_many_samples_there_are)
+{
+    char path[VX_TEST_PATH_BYTES + 16];
+    const struct vx_gpu_settings settings = {.tune_table = path, .tune = VX_TUNE_AUTO};
+    struct vx_why why = {{0}};
+    vx_gpu_rig_write(
+        "fp16",
+        VX_RIG_HEAD "{\"name\":\"p\",\"op\":\"global_pool\",\"mode\":\"max\","
+                    "\"input\":\"feats\"}," VX_RIG_LINEAR("y", "p", "5")
+                        "{\"name\":\"z\",\"op\":\"relu\",\"input\":\"y\"}],"
+                        "\"outputs\":[{\"layer\":\"z\"}],"
+                        "\"limits\":{\"voxels_max\":70000},\"warmup\":[12000]}",
+        7);
+    snprintf(path, sizeof path, "%s/fake.tune", vx_rig_root);
+    vx_gpu_rig_reopen((size_t)256 << 20, &settings);
+    struct vx_model *model = vx_gpu_rig_load(vx_rig_root);
+    ck_assert_int_eq(model->gpu->tune.count, 1);
+    vx_status status = vx_engine_warm(vx_gpu_rig_engine, model, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    vx_engine_unload(vx_gpu_rig_engine, &model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_exec");
@@ -384,6 +408,7 @@ int main(void)
                         NETWORKS * (int)VX_COUNT(precisions));
     tcase_add_loop_test(tcase, wide_layers_are_split, 0, VX_COUNT(precisions));
     tcase_add_test(tcase, tuning_changes_no_bits);
+    tcase_add_test(tcase, tuning_knows_how_many_samples_there_are);
     tcase_add_loop_test(tcase, the_cpu_says_the_same, 0, NETWORKS);
     tcase_add_test(tcase, golden_network_runs);
     tcase_add_loop_test(tcase, bits_are_the_rows_own, 0, VX_COUNT(precisions));
