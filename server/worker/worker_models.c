@@ -93,7 +93,8 @@ static struct vx_worker_load *load_next(struct vx_worker *worker)
 i64 vx_worker_warm_rest_ns(const struct vx_worker *worker, bool busy, i64 now_ns)
 {
     i64 length_ns = (WARM_SHARE - 1) * worker->piece_ns;
-    if (length_ns > WARM_ALONE_NS) length_ns = WARM_ALONE_NS; /* the watchdog hears nothing */
+    if (length_ns > WARM_ALONE_NS)
+        length_ns = WARM_ALONE_NS; /* the watchdog hears nothing */
     i64 rest_ns = worker->piece_ended + length_ns - now_ns;
     const i64 alone_ns = worker->served_ns + WARM_ALONE_NS - now_ns;
     if (!busy && alone_ns < rest_ns) rest_ns = alone_ns;

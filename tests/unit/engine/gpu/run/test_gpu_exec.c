@@ -382,11 +382,12 @@ START_TEST(tuning_knows_how_many_samples_there_are)
     struct vx_why why = {{0}};
     vx_gpu_rig_write(
         "fp16",
-        VX_RIG_HEAD "{\"name\":\"p\",\"op\":\"global_pool\",\"mode\":\"max\","
-                    "\"input\":\"feats\"}," VX_RIG_LINEAR("y", "p", "5")
-                        "{\"name\":\"z\",\"op\":\"relu\",\"input\":\"y\"}],"
-                        "\"outputs\":[{\"layer\":\"z\"}],"
-                        "\"limits\":{\"voxels_max\":70000},\"warmup\":[12000]}",
+        VX_RIG_HEAD
+        "{\"name\":\"p\",\"op\":\"global_pool\",\"mode\":\"max\","
+        "\"input\":\"feats\"}," VX_RIG_LINEAR(
+            "y", "p", "5") "{\"name\":\"z\",\"op\":\"relu\",\"input\":\"y\"}],"
+                           "\"outputs\":[{\"layer\":\"z\"}],"
+                           "\"limits\":{\"voxels_max\":70000},\"warmup\":[12000]}",
         7);
     snprintf(path, sizeof path, "%s/fake.tune", vx_rig_root);
     vx_gpu_rig_reopen((size_t)256 << 20, &settings);
