@@ -41,17 +41,17 @@ def test_mean_angular_error_on_unseen_shapes(daemon, capsys):
 
 
 def test_what_it_takes_is_what_fits_the_cache(daemon):
-    """512 MiB: two maps of 27 * 4 bytes a voxel in pieces of 128 MiB, and the keys."""
+    """512 MiB: two maps of 27 * 4 bytes a voxel, and 12 bytes a voxel of keys."""
     checked = subprocess.run([os.environ["VOXELD"], "check", str(DEMO / "repository" / "normals")],
                              capture_output=True, text=True, timeout=PATIENCE)
     said = ("at most 4194304 voxels in a request (fewer if --device-bytes or, on the CPU, "
             "--cache-bytes do not hold them; the log event MODEL_READY says how many)")
     assert said in checked.stdout
-    coords = np.zeros((1242757, 4), np.int32)
-    daemon.wait_said("voxels_max=1242756 bounded_by=cache_bytes")  # of the event MODEL_READY
+    coords = np.zeros((2354670, 4), np.int32)
+    daemon.wait_said("voxels_max=2354669 bounded_by=cache_bytes")  # of the event MODEL_READY
     with Client(daemon.grpc) as client, pytest.raises(voxeld.ResourceExhausted) as caught:
         client.infer("normals", coords, np.ones((len(coords), 1), np.float32), timeout=PATIENCE)
-    assert ("serves at most 1242756 voxels in one request, got 1242757; send fewer, or this needs "
+    assert ("serves at most 2354669 voxels in one request, got 2354670; send fewer, or this needs "
             "a larger --cache-bytes of its server" in caught.value.message)
 
 
