@@ -206,14 +206,27 @@ static i32 models_match(struct vx_models *models, const struct vx_repository_ent
     return newest;
 }
 
-/* Whether the listed files may be loaded in place of those that the instance serves.  A poll may
- * come while they are written, so two in a row must have seen the same ones; a person who asks
- * says that they are whole. */
+/* Whether an instance of this model and version serves, the newest or one that it replaces. */
+static bool models_serve(const struct vx_models *models,
+                         const struct vx_repository_entry *entry)
+{
+    for (i32 i = 0; i < vx_models_end(models); i++) {
+        const struct vx_instance *row = vx_models_row(models, i);
+        if (row->state == VX_INSTANCE_READY && row->version == entry->version &&
+            !strcmp(row->name, entry->name))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the listed files may be loaded in place of those that serve.  A poll may come while they
+ * are written, so two in a row must have seen the same ones; a person who asks says that they are
+ * whole. */
 static bool models_settled(const struct vx_models *models, i32 instance,
                            const struct vx_repository_entry *entry)
 {
     bool polled = models->listing.quiet && models->mode == VX_MODELS_POLL;
-    return !polled || vx_models_row(models, instance)->state != VX_INSTANCE_READY ||
+    return !polled || !models_serve(models, entry) ||
            models->loads[instance].changed == entry->fingerprint;
 }
 

@@ -130,7 +130,8 @@ START_TEST(what_has_served_is_awaited)
 }
 END_TEST
 
-/* Files that are still being written may look whole to one poll. */
+/* Files that are still being written may look whole to one poll: also while others of the version
+ * load, and when those failed. */
 START_TEST(a_poll_loads_changed_files_that_two_polls_have_seen)
 {
     start("poll", "");
@@ -142,16 +143,25 @@ START_TEST(a_poll_loads_changed_files_that_two_polls_have_seen)
         u64 fingerprint;
         bool quiet;
         i32 loads;
-    } looks[] = {{11, true, 0}, {12, true, 0},  {10, true, 0},
-                 {12, true, 0}, {12, true, 1},  /* the second in a row */
-                 {13, true, 1}, {13, false, 2}, /* SIGHUP */
-                 {14, false, 3}};
+        enum {
+            ENDS_WELL,
+            FAILS,
+            GOES_ON
+        } load; /* that the look begins, or that goes on */
+    } looks[] = {
+        {11, true, 0, ENDS_WELL}, {12, true, 0, ENDS_WELL},  {10, true, 0, ENDS_WELL},
+        {12, true, 0, ENDS_WELL}, {12, true, 1, ENDS_WELL},  /* the second in a row */
+        {13, true, 1, ENDS_WELL}, {13, false, 2, ENDS_WELL}, /* SIGHUP */
+        {14, false, 3, FAILS},    {15, true, 3, ENDS_WELL},  {15, true, 4, GOES_ON},
+        {16, true, 4, GOES_ON},   {17, true, 4, ENDS_WELL}};
     for (size_t i = 0; i < VX_COUNT(looks); i++) {
         rig_list_begin();
         rig_list_add("m", 1, looks[i].fingerprint);
         rig_list_give(looks[i].quiet);
         ck_assert_int_eq(rig_loads_told(0) - before, looks[i].loads);
-        if (i && looks[i].loads > looks[i - 1].loads) rig_answer(0, VX_CODE_OK);
+        if (!i || looks[i].loads == looks[i - 1].loads || looks[i].load == GOES_ON)
+            continue;
+        rig_answer(0, looks[i].load == FAILS ? VX_CODE_INVALID_ARGUMENT : VX_CODE_OK);
     }
 }
 END_TEST
