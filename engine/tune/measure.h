@@ -11,7 +11,7 @@
  *   VX_TRY(vx_measure_open(&device, &want, &why, &measure));
  *   VX_TRY(vx_measure_ready(measure, &problem, NULL, &why));      (loading thread)
  *   VX_TRY(vx_measure_conv(measure, &problem, &why, &report));    (device thread)
- *   VX_TRY(vx_measure_keep(jit, &report, table, &why));       (rows for pick.h)
+ *   VX_TRY(vx_measure_keep(jit, &report, table, &why));           (rows for pick.h)
  *   vx_measure_close(&measure);
  *
  * To run other work on the device in between, call begin, and step while *more, instead

@@ -115,8 +115,8 @@ static bool pick_measured(const struct vx_pick *pick,
     return pick_near(pick, problem, key, pinned, choice);
 }
 
-/* The row of the layer of as many columns, and as many channels in: the columns, the rows and the
- * offsets say which tile is the fastest, the channels in hardly. */
+/* The row, on a surface, of the layer with as many channels in as this one has out: which tile is the
+ * fastest depends on the channels out, the rows and the offsets, and little on the channels in. */
 #define LIKE_TIMES 4 /* more or fewer channels in */
 static bool pick_like(const struct vx_pick *pick, const struct vx_conv_problem *problem,
                       enum vx_conv_algorithm pinned, struct vx_conv_choice *choice)

@@ -10,8 +10,8 @@
  *   vx_pick_conv(&pick, &problem, &choice);
  *
  * The order of the search: the row of this size and density, then of the nearest sizes (size.h; of
- * two the larger one first), then the same among the rows of surfaces, then the row of a surface
- * with as many columns and as many channels in, then the lowest cost on a surface.  So the fill of
+ * two the larger one first), then the same among the rows of surfaces, then the row of the
+ * layer with as many channels in as this one has out, then the lowest cost on a surface.  So the fill of
  * a problem counts only where its density was measured.  Rows of another device or of another
  * version of the kernel's source are ignored.  If a pinned algorithm cannot run a problem, AUTO
  * chooses for that problem.  A problem that is too large for every algorithm of its order gets the

@@ -208,9 +208,9 @@ struct vx_job *vx_sched_batch_job(const struct vx_sched *sched, i32 worker, u64 
 bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
                      struct vx_batch_plan *plan);
 /* The outputs of a job that runs have so many bytes more than its answer_bytes: they cost its
- * client as if it had said so, once, though a job that runs again says so again.  `unforeseen` of them are of samples behind the first, as many as
- * the client likes: their time is predicted from now on, and is not what its model is said to
- * take. */
+ * client as if it had said so, once, though a job that runs again says so again.  `unforeseen` of
+ * them are of samples behind the first, as many as the client likes: their time is predicted from
+ * now on, and is not what its model is said to take. */
 void vx_sched_answer_grows(struct vx_sched *sched, struct vx_job *job, i64 bytes,
                            i64 unforeseen);
 /* A job of a batch that has just finished waits again, for another worker: it keeps its

@@ -159,7 +159,8 @@ const struct vx_conv_choice *vx_gpu_choice_of(const struct vx_gpu_choices *choic
 void vx_gpu_choice_set(struct vx_gpu_choices *choices, i32 launch, i32 size,
                        const struct vx_conv_choice *choice);
 /* With one set: sets beside_rows_most to the most rows, of n at most, whose round needs no more than
- * so many bytes.  A round that takes more has better uses for them.  Overwrites `places`. */
+ * so many bytes.  Larger ones share memory, so that as many voxels fit as if all did.  Overwrites
+ * `places`. */
 void vx_gpu_choices_beside(struct vx_gpu_choices *choices, i64 n, size_t bytes,
                            struct vx_gpu_places *places);
 /* Lays out a round; all sizes together are 1 .. voxels_max voxels on set 0. */

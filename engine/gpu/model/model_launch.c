@@ -67,11 +67,19 @@ static u8 *run_staged(const struct vx_gpu_forward *forward, const struct run *ru
     return staged + (size_t)run->row * (size_t)vx_gpu_channels(forward, 0) * sizeof(f32);
 }
 
+/* Whether the features of a run are read where they lie, and not staged. */
+static bool run_direct(const struct vx_gpu_forward *forward, const struct run *run)
+{
+    const struct vx_rows_args args = {.n = run->n,
+                                      .c = vx_gpu_channels(forward, 0),
+                                      .number = vx_gpu_number_of(run->dtype)};
+    return rows_direct(forward, VX_ITEM_FEATS, forward->items[run->first]->feats, &args);
+}
+
 /* What becomes rows of the input.  Row numbers count from the first row of the round, so staged rows
- * are read from where that row would be.  *sent: they must be staged; else they are read where they
- * lie. */
+ * are read from where that row would be. */
 static struct vx_rows_args run_args(const struct vx_gpu_forward *forward,
-                                    const struct run *run, bool *sent)
+                                    const struct run *run)
 {
     const i32 c = vx_gpu_channels(forward, 0), cp = vx_gpu_padded(forward, 0);
     const size_t first = (size_t)run->row;
@@ -80,18 +88,16 @@ static struct vx_rows_args run_args(const struct vx_gpu_forward *forward,
         (size_t)cp * (size_t)forward->choices->plan->options.element_bytes;
     const void *lies = forward->items[run->first]->feats;
     u8 *tensor = vx_gpu_tensor(forward, 0);
-    struct vx_rows_args args = {
+    return (struct vx_rows_args){
         .n = run->n,
         .c = c,
         .cp = cp,
         .number = vx_gpu_number_of(run->dtype),
         .rows = forward->rows + run->row,
-        .in = lies,
+        .in = run_direct(forward, run) ? lies
+                                       : run_staged(forward, run) - first * row_bytes,
         .out = tensor + first * tensor_row,
     };
-    *sent = !rows_direct(forward, VX_ITEM_FEATS, lies, &args);
-    if (*sent) args.in = run_staged(forward, run) - first * row_bytes;
-    return args;
 }
 
 static vx_status run_send(const struct vx_gpu_forward *forward, const struct run *run,
@@ -100,9 +106,8 @@ static vx_status run_send(const struct vx_gpu_forward *forward, const struct run
     const size_t row_bytes =
         (size_t)vx_gpu_channels(forward, 0) * vx_dtype_bytes(run->dtype);
     u8 *staged = run_staged(forward, run);
-    bool sent;
-    (void)run_args(forward, run, &sent);
-    for (i32 i = run->first; sent && i < run->first + run->count; i++) {
+    if (run_direct(forward, run)) return VX_OK;
+    for (i32 i = run->first; i < run->first + run->count; i++) {
         const struct vx_item *item = forward->items[i];
         const size_t bytes = (size_t)item->voxels * row_bytes;
         VX_TRY(vx_gpu_item_in(queue, item->on_device & VX_ITEM_FEATS,
@@ -138,8 +143,7 @@ vx_status vx_gpu_forward_feats(const struct vx_gpu_forward *forward, struct vx_w
     struct run run = {0};
     if (!forward->items[0]->feats) return feats_zero(forward, why);
     while (run_next(forward, &run)) {
-        bool sent;
-        const struct vx_rows_args args = run_args(forward, &run, &sent);
+        const struct vx_rows_args args = run_args(forward, &run);
         VX_TRY(vx_gpu_pass_launch(forward, VX_GPU_ROWS_IN, &args, why));
     }
     return VX_OK;

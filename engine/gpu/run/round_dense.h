@@ -1,9 +1,9 @@
 /* round_dense - what must be known of a member's voxels before it has dense outputs.
  *
- * How many samples there are, more than limits.samples allows perhaps, and whether a voxel
- * lies outside of the shape of an output that it wants: such a member is refused alone, when it would ask for its places, and its
- * mates are answered.  One launch finds this for all members; the host reads it with the
- * answers about geometries.
+ * How many samples there are, and whether a voxel lies outside of the shape of an output that it
+ * wants: a member with more samples than limits.samples allows, or such a voxel, is refused alone,
+ * when it would ask for its places, and its mates are answered.  One launch finds this for all
+ * members; the host reads it with the answers about geometries.
  *
  *   VX_TRY(vx_gpu_round_dense_launch(&round, &queue, &why));
  *   (the lane's event `told` has happened)

@@ -90,12 +90,12 @@ static vx_status await_others(const struct vx_gpu_making *making)
                                making->why);
 }
 
-const i32 *vx_gpu_round_coords(const struct vx_gpu_round *round, i32 index, i32 *columns)
+i32 *vx_gpu_round_coords(const struct vx_gpu_round *round, i32 index, i32 *columns)
 {
     const struct vx_gpu_member *member = &round->members[index];
     *columns = member->kept ? member->kept->columns : member->item->coords_columns;
     if (member->kept) return vx_gpu_kept_coords(member->kept);
-    return (const void *)(round->block + round->forward.places->coords[index]);
+    return (void *)(round->block + round->forward.places->coords[index]);
 }
 
 vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round, i32 index, void *to,
@@ -108,19 +108,14 @@ vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round, i32 index, 
                           &(struct vx_gpu_copy){to, item->coords, bytes}, why);
 }
 
-/* Where the coordinates of a member lie that is built. */
-static void *coords_of(const struct vx_gpu_making *making, i32 index)
-{
-    struct vx_gpu_geometry *kept = making->round->members[index].kept;
-    if (kept) return vx_gpu_kept_coords(kept);
-    return making->round->block + making->places->coords[index];
-}
-
 static vx_status coords_copy(const struct vx_gpu_making *making)
 {
-    for (i32 i = 0; i < making->round->members_count; i++)
-        if (making->round->members[i].built)
-            VX_TRY(vx_gpu_round_copy_coords(making->round, i, coords_of(making, i),
+    const struct vx_gpu_round *round = making->round;
+    i32 columns;
+    for (i32 i = 0; i < round->members_count; i++)
+        if (round->members[i].built)
+            VX_TRY(vx_gpu_round_copy_coords(round, i,
+                                            vx_gpu_round_coords(round, i, &columns),
                                             &making->queue, making->why));
     return VX_OK;
 }

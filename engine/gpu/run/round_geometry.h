@@ -41,7 +41,7 @@ static inline void *vx_gpu_kept_piece(const struct vx_gpu_geometry *kept)
 
 /* The coordinates of a member on the device; they stay until its features are there.
  * *columns: 3 or 4. */
-const i32 *vx_gpu_round_coords(const struct vx_gpu_round *round, i32 index, i32 *columns);
+i32 *vx_gpu_round_coords(const struct vx_gpu_round *round, i32 index, i32 *columns);
 /* Copies the coordinates that a member has sent. */
 VX_MUST_USE vx_status vx_gpu_round_copy_coords(const struct vx_gpu_round *round,
                                                i32 index, void *to,
