@@ -10,4 +10,6 @@ target_sources(kernels PRIVATE
   29_weight_tile_spec.c
   33_mlp_ref.c
   33_mlp_spec.c
+  36_conv_narrow_ref.c
+  36_conv_narrow_spec.c
 )

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/print.h"
-#include "engine/gpu/model/model_choice.h"
+#include "engine/gpu/model/model_narrow.h"
 #include "engine/model/model.h"
 #include "engine/tools/bench_cloud.h"
 #include "engine/tools/tools.h"
@@ -239,7 +239,9 @@ static vx_status add_launches(struct tune *tune, const struct vx_model *model)
         const struct vx_launch *launch = &model->plan->launches[i];
         const struct vx_layer *layer = launch->node->layer;
         const bool map = launch->map >= 0;
-        if (!vx_gpu_is_conv(launch)) continue;
+        if (!vx_launch_is_product(launch) ||
+            vx_gpu_narrow_tile(launch, model->number, vx_gpu_caps(tune->bench.gpu)))
+            continue;
         /* Only maps of one set are measured. */
         if (map && model->plan->maps[launch->map].kind != VX_MAP_SUBM) continue;
         struct vx_conv_problem problem = {.kernel = {1, 1, 1},
@@ -386,6 +388,7 @@ static vx_status run(struct tune *tune, struct vx_why *why)
     struct vx_tune_table *table;
     tune->problems = vx_alloc(PROBLEMS_MAX * sizeof *tune->problems);
     VX_ENSURE(tune->problems, RESOURCE_EXHAUSTED, "no memory for the list of problems");
+    VX_TRY(vx_workbench_open(&tune->device, why, &tune->bench));
     VX_TRY(tune->model ? add_model(tune, why) : add_shapes(tune, why));
     VX_ENSURE(tune->count, INVALID_ARGUMENT,
               "nothing to measure: no convolution of that density, or no size");
@@ -393,7 +396,6 @@ static vx_status run(struct tune *tune, struct vx_why *why)
         VX_TRY(vx_bench_clouds_open(
             &(struct vx_bench_clouds_wanted){.list = tune->cloud, .levels = 1}, why,
             &tune->clouds));
-    VX_TRY(vx_workbench_open(&tune->device, why, &tune->bench));
     VX_TRY(vx_tune_table_open(vx_gpu_name(tune->bench.gpu), why, &table));
     vx_status status = tune->table ? vx_tune_table_read(table, tune->table, why) : VX_OK;
     if (!status.fault) status = measure_problems(tune, table, why);

@@ -2,6 +2,7 @@
 #include "kernels/16_row_gather.h"
 #include "kernels/17_pool.h"
 #include "kernels/24_conv_group.h"
+#include "kernels/36_conv_narrow.h"
 #include "tests/oracle/cases.h"
 #include "tests/oracle/rows.h"
 
@@ -215,6 +216,63 @@ static void group_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i
     vx_trial_run(rig, &trial);
 }
 
+/* --- 36 --- */
+
+/* Of V * Ci products, bias and residual; TF32 rounds both factors to 11 bits, of which the sums of
+ * the reference know nothing. */
+static f64 narrow_bound(const struct vx_conv_narrow_args *args, enum vx_number type)
+{
+    const f64 terms = args->v * args->ci;
+    return walk_bound(args->v * args->ci + 2) +
+           (type == VX_NUMBER_TF32 ? 2 * SCALE * terms * 0x1p-11 : 0);
+}
+
+static void narrow_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel, i64 n,
+                        i32 turn)
+{
+    static const i32 widths[] = {16, 20, 32, 40, 100}, blocks[] = {1, 3, 264};
+    const enum vx_number type = kernel->type;
+    const i32 slot = kernel->tile->values[0], most = kernel->tile->values[1];
+    const i32 v = turn % 4 == 3 ? most : (turn % 4 + 1) * most / 4 - turn / 4 % 5;
+    const i32 stride = (v + 3) / 4 * 4 + turn % 3 * 4;
+    const i64 from = n / 2 + 5;
+    struct vx_conv_narrow_args args = {.n = n,
+                                       .v = v,
+                                       .nbr_stride = stride,
+                                       .ci = 1 + turn % slot,
+                                       .weight_rows = slot + turn % 2 * 8,
+                                       .co = widths[turn % 5],
+                                       .in_stride = 16 + turn % 2 * 16,
+                                       .activation = turn / 2 % 5,
+                                       .blocks = blocks[turn % 3]};
+    args.cp = args.out_stride = vx_channels_padded(args.co);
+    args.residual_stride = args.cp + turn % 4 * 16;
+    if (turn % 3 == 1) args.out_stride += 32;
+    if (too_much(rig, n * args.cp * v * args.ci)) return;
+    const struct map map = {n, from, v, stride};
+    const i64 weights = (i64)v * args.weight_rows * args.cp;
+    struct vx_trial trial;
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "N=%lld V=%d Ci=%d Co=%d, turn %d", (long long)n, v, args.ci,
+                   args.co, turn);
+    vx_trial_in(&trial, &args.nbr, map_make(rig, &map), (size_t)(n * stride) * 4);
+    void *in = vx_rig_reals(rig, type, from * args.in_stride, SCALE);
+    if (turn % 5 == 4) vx_number_ref_write(in, type, 4 * (i64)args.in_stride, (f64)NAN);
+    vx_trial_in(&trial, &args.in, in, rows_bytes(type, from, args.in_stride));
+    vx_trial_in(&trial, &args.weight, vx_rig_reals(rig, type, weights, 1),
+                (size_t)weights * (size_t)vx_number_bytes(type));
+    if (turn % 2)
+        vx_trial_in(&trial, &args.bias, vx_rig_reals(rig, VX_NUMBER_F32, args.cp, SCALE),
+                    (size_t)args.cp * sizeof(f32));
+    if (turn % 3)
+        vx_trial_in(&trial, &args.residual,
+                    vx_rig_reals(rig, type, n * args.residual_stride, SCALE),
+                    rows_bytes(type, n, args.residual_stride));
+    const struct out out = {n, args.cp, args.out_stride, narrow_bound(&args, type)};
+    out_rows(rig, &trial, &args.out, &out);
+    vx_trial_run(rig, &trial);
+}
+
 void vx_cases_windows(struct vx_rig *rig)
 {
     static const struct {
@@ -224,7 +282,8 @@ void vx_cases_windows(struct vx_rig *rig)
         i32 turns; /* different cases */
     } kernels[] = {{"row_gather", gather_case, 240},
                    {"pool", pool_case, 180},
-                   {"conv_group", group_case, 60}};
+                   {"conv_group", group_case, 60},
+                   {"conv_narrow", narrow_case, 60}};
     static const i64 sizes[] = {1, 33, 257, 0, 1000, 10007};
     const struct vx_jit_wanted *kernel = NULL;
     for (size_t k = 0; k < VX_COUNT(kernels); k++)

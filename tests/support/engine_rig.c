@@ -97,10 +97,10 @@ const char *const vx_rig_networks[VX_RIG_NETWORKS] = {
                 "\"kernel\":3,\"layout\":\"spconv\"}],"
                 "\"outputs\":[{\"layer\":\"y\"}]}",
     /* a residual block, its skip an output in half precision, its sum an output twice */
-    VX_RIG_HEAD VX_RIG_CONV("a", "feats", "8",
+    VX_RIG_HEAD VX_RIG_CONV("a", "feats", "10",
                             ",\"kernel\":3,\"layout\":\"spconv\",\"bias\":false")
         VX_RIG_OP("batch_norm", "an", "a") VX_RIG_OP("relu", "ar", "an")
-            VX_RIG_CONV("b", "ar", "8", ",\"kernel\":[3,1,5],\"dilation\":2") VX_RIG_OP(
+            VX_RIG_CONV("b", "ar", "10", ",\"kernel\":[3,1,5],\"dilation\":2") VX_RIG_OP(
                 "batch_norm", "bn",
                 "b") "{\"name\":\"s\",\"op\":\"add\",\"inputs\":[\"bn\",\"ar\"]}"
                      "," VX_RIG_OP(

@@ -11,6 +11,7 @@ vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c tests/support/voxels.c)
 # Layers that one kernel of a GPU computes together.
 vx_unit_test(NAME test_gpu_mlp LIBS engine)
+vx_unit_test(NAME test_gpu_narrow LIBS engine)
 # How a round is laid out.
 vx_unit_test(NAME test_gpu_places LIBS engine)
 # Networks on the fake GPU.

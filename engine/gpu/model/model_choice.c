@@ -4,6 +4,7 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/gpu/model/model_mlp.h"
+#include "engine/gpu/model/model_narrow.h"
 
 #include <string.h>
 
@@ -11,9 +12,10 @@
  * each. */
 #define BESIDE_PROCESSOR_ROWS 64
 
-bool vx_gpu_is_conv(const struct vx_launch *launch)
+bool vx_gpu_is_conv(const struct vx_gpu_choices *choices, i32 launch)
 {
-    return vx_launch_is_product(launch);
+    return vx_launch_is_product(&choices->plan->launches[launch]) &&
+           !choices->narrow[launch];
 }
 
 /* The set of the rows that a launch reads. */
@@ -27,7 +29,7 @@ void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n
 {
     const struct vx_launch *at = &choices->plan->launches[launch];
     const struct vx_layer *layer = at->node->layer, *gather = at->node->gather;
-    VX_ASSERT(vx_gpu_is_conv(at));
+    VX_ASSERT(vx_gpu_is_conv(choices, launch));
     *problem = (struct vx_conv_problem){
         .n = n,
         .kernel = {1, 1, 1},
@@ -67,7 +69,7 @@ static void numbers_choose(struct vx_gpu_choices *choices, const struct vx_caps 
         const struct vx_launch *at = &choices->plan->launches[i];
         struct vx_conv_problem problem;
         choices->numbers[i] = choices->type;
-        if (!vx_gpu_is_conv(at) || !(at->node->layer->fp8_scale > 0)) continue;
+        if (!vx_gpu_is_conv(choices, i) || !(at->node->layer->fp8_scale > 0)) continue;
         if (at->node->gather || vx_node_panels(at->node) > 1) continue;
         vx_gpu_problem_make(choices, i, choices->rows_max[at->set], &problem);
         if (vx_conv_multiplies_e4m3(&problem, caps)) choices->numbers[i] = VX_NUMBER_E4M3;
@@ -140,7 +142,7 @@ static void choose(struct vx_gpu_choices *choices, const struct vx_pick *pick)
     plain.algorithm = VX_CONV_IMPLICIT;
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
-        if (!vx_gpu_is_conv(launch)) continue;
+        if (!vx_gpu_is_conv(choices, i)) continue;
         bool sorted = sorting_pays(choices->plan, launch->map);
         if (launch->map >= 0 && pick->algorithm != VX_CONV_AUTO) sorted = true;
         for (i32 size = 1; size <= sizes_of(choices, i); size++) {
@@ -178,7 +180,7 @@ static void mark_neighbours(struct vx_gpu_choices *choices)
     for (i32 i = 0; choices->streams && i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
         struct vx_conv_problem problem;
-        if (!vx_gpu_is_conv(launch) || launch->map < 0) continue;
+        if (!vx_gpu_is_conv(choices, i) || launch->map < 0) continue;
         if (vx_node_panels(launch->node) > 1) continue;
         vx_gpu_problem_make(choices, i, 1, &problem);
         if (vx_conv_wants_neighbours(&problem) && ++readers[launch->map] == 2)
@@ -214,6 +216,9 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
         vx_gpu_choices_close(&made);
         VX_FAIL(RESOURCE_EXHAUSTED, "no memory for the choices of a model");
     }
+    for (i32 i = 0; i < want->plan->launches_count; i++)
+        made->narrow[i] =
+            vx_gpu_narrow_tile(&want->plan->launches[i], want->type, want->pick->caps);
     numbers_choose(made, want->pick->caps);
     follow(made);
     choose(made, want->pick);

@@ -69,6 +69,7 @@ struct vx_gpu_choices {
     i32 stages[VX_SETS_MAX];               /* of each set (network/sets.h) */
     enum vx_number numbers[VX_LAYERS_MAX]; /* by launch: what a convolution multiplies */
     u8 runs[VX_LAYERS_MAX]; /* by launch: launches of a run (model_mlp.h) */
+    const struct vx_tile *narrow[VX_LAYERS_MAX]; /* by launch (model_narrow.h), or NULL */
     /* The first maps of one set and several offsets: their fills are counted and kept, by
      * their numbers here, which are the same for all models with the same maps. */
     i32 followed[VX_GPU_FILLS_MAX], followed_count;
@@ -138,7 +139,7 @@ static inline size_t vx_gpu_choices_bytes(const struct vx_gpu_choices *choices)
  * round may have many. */
 void vx_gpu_rows_max(const struct vx_plan *plan, i64 n, i64 rows[VX_SETS_MAX]);
 /* True for what vx_conv_launch computes: a dense convolution or a linear layer. */
-bool vx_gpu_is_conv(const struct vx_launch *launch);
+bool vx_gpu_is_conv(const struct vx_gpu_choices *choices, i32 launch);
 /* With children that are computed apart (model_live.h): that of one child's channels.  Rows in
  * that are those of another set are as many as they may be. */
 void vx_gpu_problem_make(const struct vx_gpu_choices *choices, i32 launch, i64 n,

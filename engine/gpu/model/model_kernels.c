@@ -8,6 +8,7 @@
 #include "engine/gpu/model/model_dense.h"
 #include "engine/gpu/model/model_live.h"
 #include "engine/gpu/model/model_mlp.h"
+#include "engine/gpu/model/model_narrow.h"
 
 static bool same(const struct vx_jit_wanted *a, const struct vx_jit_wanted *b)
 {
@@ -179,7 +180,12 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
         if (launch->op == VX_OP_CONCAT && !vx_plan_copies(plan, launch)) continue;
         struct vx_jit_wanted run;
         if (vx_gpu_mlp_wanted(choices, i, &run)) VX_TRY(wanted_add(wanted, &run, why));
-        if (!vx_gpu_is_conv(launch)) {
+        if (choices->narrow[i]) {
+            const struct vx_jit_wanted narrow = vx_gpu_narrow_wanted(choices, i);
+            VX_TRY(wanted_add(wanted, &narrow, why));
+            continue;
+        }
+        if (!vx_gpu_is_conv(choices, i)) {
             enum vx_gpu_pass pass = pass_of(launch->op);
             VX_TRY(wanted_pass(wanted, pass, choices->type, why));
             VX_TRY(wanted_beside(wanted, pass, choices->type, why));

@@ -2,6 +2,7 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/model/model_live.h"
 #include "engine/gpu/model/model_mlp.h"
+#include "engine/gpu/model/model_narrow.h"
 #include "engine/gpu/model/model_norm.h"
 #include "engine/gpu/model/model_parts.h"
 #include "engine/gpu/model/model_points.h"
@@ -326,6 +327,7 @@ static vx_status launch_one(const struct vx_gpu_forward *forward, i32 index,
     const struct vx_launch *launch = &forward->choices->plan->launches[index];
     if (vx_op_is_conv(launch->op) && launch->node->layer->groups > 1)
         return launch_conv_group(forward, index, why);
+    if (forward->choices->narrow[index]) return vx_gpu_narrow_launch(forward, index, why);
     switch (launch->op) {
     case VX_OP_BATCH_NORM: return launch_batch_norm(forward, index, why);
     case VX_OP_LAYER_NORM: return launch_layer_norm(forward, index, why);
@@ -390,7 +392,7 @@ vx_status vx_gpu_forward_layers(const struct vx_gpu_forward *forward, i32 stage,
         vx_panic_note("launch", (u64)i);
         count = vx_gpu_mlp_count(forward, i);
         if (launches_nothing(forward, i)) continue;
-        if (count == 1 && vx_launch_is_product(&plan->launches[i])) {
+        if (count == 1 && vx_gpu_is_conv(forward->choices, i)) {
             VX_TRY(launch_product(forward, i, &early, why));
             continue;
         }

@@ -40,7 +40,7 @@ static size_t places_launch(const struct vx_gpu_choices *choices, i32 launch,
     if (at->op == VX_OP_GLOBAL_POOL)
         return vx_gpu_sample_pool_bytes(choices, launch, places);
     if (at->op == VX_OP_VOXELIZE) return vx_gpu_voxelize_bytes(choices, launch, places);
-    if (!vx_gpu_is_conv(at) || !n) return 0;
+    if (!vx_gpu_is_conv(choices, launch) || !n) return 0;
     const struct vx_conv_choice *choice = vx_gpu_choice_of(choices, places, launch);
     vx_gpu_problem_of(choices, launch, places->rows, &problem);
     if (at->map >= 0 && vx_conv_sorted(choice->algorithm))
@@ -74,7 +74,7 @@ static size_t places_launch_most(const struct vx_gpu_choices *choices, i32 launc
     const i32 sizes = vx_size_class(n),
               densities = choices->by_density ? VX_DENSITIES_COUNT : 1;
     size_t most = places_launch(choices, launch, places);
-    if (!vx_gpu_is_conv(at) || !n) return most;
+    if (!vx_gpu_is_conv(choices, launch) || !n) return most;
     if (!choices->plan->levels && !choices->by_density) return most;
     for (i32 size = choices->plan->levels ? 1 : sizes; size <= sizes; size++)
         for (i32 density = 0; density < densities; density++) {

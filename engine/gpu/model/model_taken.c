@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* A key: density, algorithm, tile.  What is no choice has a number behind the algorithms. */
-enum { GROUPS = VX_CONV_ALGORITHMS_COUNT, MLP };
+enum { GROUPS = VX_CONV_ALGORITHMS_COUNT, MLP, NARROW };
 #define TILE_BITS      12
 #define ALGORITHM_BITS 8
 
@@ -25,7 +25,8 @@ static void print_how(const void *context, u32 key, char text[VX_TAKEN_HOW_BYTES
     const u32 density = key >> (TILE_BITS + ALGORITHM_BITS);
     (void)context;
     if (algorithm >= VX_CONV_ALGORITHMS_COUNT) {
-        snprintf(text, VX_TAKEN_HOW_BYTES, "%s", algorithm == MLP ? "mlp" : "groups");
+        static const char *const names[] = {"groups", "mlp", "narrow"};
+        snprintf(text, VX_TAKEN_HOW_BYTES, "%s", names[algorithm - GROUPS]);
         return;
     }
     const struct vx_kernel_spec *spec = vx_conv_spec((enum vx_conv_algorithm)algorithm);
@@ -49,15 +50,20 @@ static u32 density_of(const struct vx_gpu_forward *forward, i32 map)
 /* The key of a product; false: the launch is none, or has no rows. */
 static bool launch_key(const struct vx_gpu_forward *forward, i32 index, u32 *key)
 {
-    const struct vx_launch *launch = &forward->choices->plan->launches[index];
+    const struct vx_gpu_choices *choices = forward->choices;
+    const struct vx_launch *launch = &choices->plan->launches[index];
     if (!forward->places->rows[launch->set]) return false;
     if (vx_op_is_conv(launch->op) && launch->node->layer->groups > 1) {
         *key = key_of(0, GROUPS, 0);
         return true;
     }
-    if (!vx_gpu_is_conv(launch)) return false;
+    if (choices->narrow[index]) {
+        *key = key_of(0, NARROW, 0);
+        return true;
+    }
+    if (!vx_gpu_is_conv(choices, index)) return false;
     const struct vx_conv_choice *choice =
-        vx_gpu_choice_of(forward->choices, forward->places, index);
+        vx_gpu_choice_of(choices, forward->places, index);
     *key = key_of(density_of(forward, launch->map), (u32)choice->algorithm,
                   (u32)choice->tile);
     return true;

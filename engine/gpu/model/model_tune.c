@@ -32,7 +32,7 @@ void vx_gpu_tune_list(const struct vx_gpu_choices *choices, const struct vx_pick
     if (sizes->mode == VX_TUNE_TABLE) return;
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
-        if (!vx_gpu_is_conv(launch)) continue;
+        if (!vx_gpu_is_conv(choices, i)) continue;
         bool map = launch->map >= 0;
         /* Only maps of one set are measured; others take the choice for as many offsets. */
         if (map && choices->plan->maps[launch->map].kind != VX_MAP_SUBM) continue;
@@ -159,7 +159,7 @@ static void adopt(const struct vx_gpu_tune *tune, const struct vx_caps *caps,
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
         i64 most = choices->voxels_max;
-        if (!vx_gpu_is_conv(launch)) continue;
+        if (!vx_gpu_is_conv(choices, i)) continue;
         if (most > choices->rows_max[launch->set]) most = choices->rows_max[launch->set];
         for (i32 size = 1; size <= vx_size_class(most); size++) {
             struct vx_conv_problem problem;

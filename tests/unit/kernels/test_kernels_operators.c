@@ -8,6 +8,7 @@
 #include "kernels/19_softmax.h"
 #include "kernels/20_curve.h"
 #include "kernels/24_conv_group.h"
+#include "kernels/36_conv_narrow.h"
 #include "kernels/01_coord_hash.h"
 #include "kernels/31_voxelize.h"
 #include "kernels/32_devoxelize.h"
@@ -23,7 +24,9 @@
 static const enum vx_number types[] = {VX_NUMBER_F32, VX_NUMBER_F16, VX_NUMBER_BF16,
                                        VX_NUMBER_TF32};
 #define TYPES 4
-#define CP    16
+static const enum vx_number narrow_types[] = {VX_NUMBER_F16, VX_NUMBER_BF16,
+                                              VX_NUMBER_TF32};
+#define CP 16
 
 static void run(const char *name, const void *args, enum vx_number type)
 {
@@ -405,6 +408,51 @@ START_TEST(test_conv_depthwise)
 }
 END_TEST
 
+/* Two channels to three: channel o is the sum of a neighbour's channels, times o + 1, at offset 0 and
+ * minus that at offset 1; then bias 10 * o and a residual of 1.  Rows of weights behind Ci are not
+ * read, nor columns of the result behind its padding written. */
+START_TEST(test_conv_narrow)
+{
+    static const f64 in[] = {1, 2, 3, 4, 5, 6};
+    static const i32 nbr[] = {0, -1, 7, 7, 2, 1, 7, 7, -1, -1, 7, 7};
+    static const f64 expected[] = {4, 17, 30, 5, 19, 33, 1, 11, 21};
+    const enum vx_number type = narrow_types[_i];
+    void *from = rows_of(in, 6, 2, type), *to = rows_of(expected, 9, 3, type);
+    f64 weights[2 * 3 * 3], ones[9];
+    f32 bias[CP];
+    for (i32 e = 0; e < 18; e++)
+        weights[e] = e / 3 % 3 == 2 ? (f64)NAN : (e < 9 ? 1 : -1) * (e % 3 + 1);
+    for (i32 e = 0; e < 9; e++) ones[e] = 1;
+    for (i32 e = 0; e < CP; e++) bias[e] = e < 3 ? (f32)(10 * e) : NAN;
+    void *weight = rows_of(weights, 18, 3, type), *residual = rows_of(ones, 9, 3, type);
+    for (i32 e = 0; e < 3 * CP; e++) vx_number_ref_write(to, type, e, 99);
+    run("conv_narrow",
+        &(struct vx_conv_narrow_args){.n = 3,
+                                      .v = 2,
+                                      .nbr_stride = 4,
+                                      .ci = 2,
+                                      .weight_rows = 3,
+                                      .co = 3,
+                                      .cp = CP,
+                                      .in_stride = CP,
+                                      .out_stride = CP,
+                                      .residual_stride = CP,
+                                      .blocks = 1,
+                                      .nbr = nbr,
+                                      .in = from,
+                                      .weight = weight,
+                                      .bias = bias,
+                                      .residual = residual,
+                                      .out = to},
+        type);
+    check_rows(to, expected, 9, 3, type);
+    vx_free(from);
+    vx_free(to);
+    vx_free(weight);
+    vx_free(residual);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernels_operators");
@@ -421,6 +469,7 @@ int main(void)
     tcase_add_loop_test(cases, test_devoxelize, 0, TYPES);
     tcase_add_loop_test(cases, test_conv_group, 0, TYPES);
     tcase_add_loop_test(cases, test_conv_depthwise, 0, TYPES);
+    tcase_add_loop_test(cases, test_conv_narrow, 0, (int)VX_COUNT(narrow_types));
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

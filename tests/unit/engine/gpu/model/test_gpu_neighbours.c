@@ -333,12 +333,12 @@ static const struct {
     const char *layers;
     i32 launches, with;
 } runs[] = {
-    {VX_ORDER_SMALL_ROWS, SUBM("a", "feats", "48") SUBM("b", "a", "48"), 2, 0},
-    {VX_ORDER_SMALL_ROWS + 1, SUBM("a", "feats", "48") SUBM("b", "a", "48"), 2, 2},
+    {VX_ORDER_SMALL_ROWS, SUBM("a", "w", "48") SUBM("b", "a", "48"), 2, 0},
+    {VX_ORDER_SMALL_ROWS + 1, SUBM("a", "w", "48") SUBM("b", "a", "48"), 2, 2},
     /* All that read the map get them, also one that is no reason to have them. */
     {VX_ORDER_SMALL_ROWS + 1,
-     SUBM("a", "feats", "48") SUBM("c", "a", "32") SUBM("b", "c", "48"), 3, 3},
-    {VX_ORDER_SMALL_ROWS + 1, SUBM("a", "feats", "32") SUBM("b", "a", "48"), 2, 0},
+     SUBM("a", "w", "48") SUBM("c", "a", "32") SUBM("b", "c", "48"), 3, 3},
+    {VX_ORDER_SMALL_ROWS + 1, SUBM("a", "w", "32") SUBM("b", "a", "48"), 2, 0},
 };
 
 START_TEST(convolutions_get_their_neighbours)
@@ -346,7 +346,8 @@ START_TEST(convolutions_get_their_neighbours)
     const struct vx_gpu_settings settings = {.algorithm = VX_CONV_MASKED};
     struct vx_item item = item_make(runs[_i].n);
     char text[2048];
-    snprintf(text, sizeof text, "%s%s%s", VX_RIG_HEAD, runs[_i].layers,
+    snprintf(text, sizeof text, "%s%s%s", VX_RIG_HEAD VX_RIG_LINEAR("w", "feats", "16"),
+             runs[_i].layers,
              "{\"name\":\"e\",\"op\":\"tanh\",\"input\":\"b\"}],\"outputs\":"
              "[{\"layer\":\"e\"}]}");
     vx_fake_set(&(struct vx_fake_settings){.find = find});

@@ -190,7 +190,7 @@ START_TEST(a_reference_alone_launches_no_geometry)
     }
     const struct vx_plan *plan = model->plan;
     for (i32 i = 0; i < plan->launches_count; i++) {
-        if (!vx_gpu_is_conv(&plan->launches[i])) continue;
+        if (!vx_gpu_is_conv(model->gpu->choices, i)) continue;
         enum vx_conv_algorithm it =
             vx_gpu_choice_get(model->gpu->choices, i, 900, VX_DENSITY_SURFACE)->algorithm;
         ck_assert(it == VX_CONV_IMPLICIT || it == VX_CONV_MASKED);

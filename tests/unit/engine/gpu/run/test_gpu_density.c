@@ -34,6 +34,9 @@
     "{\"name\":\"e\",\"op\":\"linear\",\"input\":\"" input_ "\",\"channels\":3}],"       \
     "\"outputs\":[{\"layer\":\"e\"}]}"
 
+/* Convolutions of too few channels have no choice. */
+#define HEAD VX_RIG_HEAD VX_RIG_LINEAR("w", "feats", "16")
+
 /* One set; two levels; two stages, of which the second has what logits leave. */
 enum { ONE_SET, LEVELS, STAGES, KINDS };
 static const struct {
@@ -41,10 +44,9 @@ static const struct {
     i32 followed; /* maps of one set */
     i32 launches; /* that depend on the density: those of 32 channels in */
 } kinds[KINDS] = {
-    {VX_RIG_HEAD CONV("a", "feats") CONV("b", "a") LAST("b"), 1, 1},
-    {VX_RIG_HEAD CONV("a", "feats") CONV("b", "a") DOWN CONV("c", "d") UP LAST("u"), 2,
-     2},
-    {VX_RIG_HEAD CONV("a", "feats") CONV("b", "a") KEEP CONV("c", "k") LAST("c"), 2, 2},
+    {HEAD CONV("a", "w") CONV("b", "a") LAST("b"), 1, 1},
+    {HEAD CONV("a", "w") CONV("b", "a") DOWN CONV("c", "d") UP LAST("u"), 2, 2},
+    {HEAD CONV("a", "w") CONV("b", "a") KEEP CONV("c", "k") LAST("c"), 2, 2},
 };
 
 /* --- a table whose rows of sparse clouds differ from what a surface gets --- */
@@ -155,7 +157,7 @@ static i32 launched_sparse(const struct vx_model *model)
     i32 count = 0;
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
-        if (!vx_gpu_is_conv(launch) || !places.rows[launch->set]) continue;
+        if (!vx_gpu_is_conv(choices, i) || !places.rows[launch->set]) continue;
         const struct vx_conv_choice *mine = vx_gpu_choice_of(choices, &places, i);
         const struct vx_conv_choice *surface =
             vx_gpu_choice_get(choices, i, places.rows[launch->set], VX_DENSITY_SURFACE);
@@ -178,7 +180,7 @@ START_TEST(sparse_rows_are_for_sparse_clouds)
     ck_assert_int_eq(choices->followed_count, kinds[_i].followed);
     for (i32 i = 0; i < choices->plan->launches_count; i++) {
         const struct vx_launch *launch = &choices->plan->launches[i];
-        if (!vx_gpu_is_conv(launch)) continue;
+        if (!vx_gpu_is_conv(choices, i)) continue;
         const struct vx_conv_choice *surface =
             vx_gpu_choice_get(choices, i, 300, VX_DENSITY_SURFACE);
         const struct vx_conv_choice *sparse =
@@ -205,9 +207,9 @@ START_TEST(kernels_of_both_are_ready)
     struct vx_jit_wanted kernels[VX_CONV_KERNELS_MAX];
     wanted.count = 0;
     ck_assert(!vx_gpu_wanted_model(&wanted, choices, 1000, &why).fault);
-    vx_gpu_problem_make(choices, 1, 300, &problem);
+    vx_gpu_problem_make(choices, 2, 300, &problem);
     i32 count = vx_conv_kernels(
-        &problem, vx_gpu_choice_get(choices, 1, 300, VX_DENSITY_SPARSE), kernels);
+        &problem, vx_gpu_choice_get(choices, 2, 300, VX_DENSITY_SPARSE), kernels);
     ck_assert_int_ge(count, 1);
     for (i32 i = 0; i < count; i++) {
         i32 at = 0;
@@ -227,15 +229,15 @@ START_TEST(a_set_choice_is_for_all_without_their_own)
     struct vx_gpu_choices *choices = model->gpu->choices;
     const struct vx_conv_choice mine = {VX_CONV_PAIRS_LIST, 0};
     const struct vx_conv_choice own =
-        *vx_gpu_choice_get(choices, 1, 300, VX_DENSITY_SPARSE);
-    for (i32 launch = 0; launch < 2; launch++) {
+        *vx_gpu_choice_get(choices, 2, 300, VX_DENSITY_SPARSE);
+    for (i32 launch = 1; launch < 3; launch++) {
         vx_gpu_choice_set(choices, launch, vx_size_class(300), &mine);
         const struct vx_conv_choice *surface =
             vx_gpu_choice_get(choices, launch, 300, VX_DENSITY_SURFACE);
         const struct vx_conv_choice *sparse =
             vx_gpu_choice_get(choices, launch, 300, VX_DENSITY_SPARSE);
         ck_assert_mem_eq(surface, &mine, sizeof mine);
-        ck_assert_mem_eq(sparse, launch ? &own : &mine, sizeof mine);
+        ck_assert_mem_eq(sparse, launch == 2 ? &own : &mine, sizeof mine);
     }
     vx_engine_unload(vx_gpu_rig_engine, &model);
 }
