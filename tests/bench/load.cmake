@@ -5,7 +5,7 @@ if(VX_SERVER)
       tests/bench/load_call.c tests/bench/load_drive.c tests/bench/load_stats.c
       tests/bench/load_vanish.c tests/bench/load_work.c tests/support/voxels.c)
 endif()
-vx_e2e_test(NAME e2e_geometry_names FILE tests/e2e/test_geometry_names.py SECONDS 5)
+vx_e2e_test(NAME e2e_geometry_names FILE tests/e2e/test_geometry_names.py SECONDS 5 LABELS words)
 if(VX_SERVER)
   # Every part of the GPU host's script, on the CPU and small; two workers are killed during it.  84 s of CPU: a tenth of
   # `tests/run`, so CI alone has it, with what else is for hosts with GPUs.

@@ -211,11 +211,13 @@ def homes(proxy, replicas, grids, kinds=CLIENTS):
     """For each grid the replica's name that answered all of several clients' calls."""
     out = []
     with opened(proxy, kinds) as clients:
+        counts = [answered(one) for one in replicas]
         for coords, feats in grids:
-            before = [answered(one) for one in replicas]
+            before = counts
             for client in clients:
                 client.infer(coords, feats)
-            more = [answered(one) - old for one, old in zip(replicas, before)]
+            counts = [answered(one) for one in replicas]
+            more = [now - old for now, old in zip(counts, before)]
             assert sorted(more) == [0] * (len(replicas) - 1) + [len(clients)], (more, len(out))
             out.append(replicas[more.index(len(clients))].name)
     return out

@@ -17,6 +17,28 @@ from voxeld_process import Daemon  # noqa: E402
 SANITIZED = os.environ.get("VX_BUILD_KIND", "release") != "release"
 
 
+MARKS = ("races: under TSan, of its file only what has this mark runs",
+         "release: not under a sanitizer, where other tests run the same code with other data")
+
+
+def pytest_configure(config):
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what a sanitizer need not repeat (e2e.cmake)."""
+    races = {item.path for item in items if item.get_closest_marker("races")}
+
+    def repeated(item):
+        if item.get_closest_marker("release"):
+            return not SANITIZED
+        return (os.environ.get("VX_BUILD_KIND") != "tsan" or item.path not in races
+                or item.get_closest_marker("races") is not None)
+    config.hook.pytest_deselected(items=[item for item in items if not repeated(item)])
+    items[:] = [item for item in items if repeated(item)]
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     path = tmp_path_factory.mktemp("repository")

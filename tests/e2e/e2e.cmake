@@ -1,23 +1,31 @@
+# Under ASan all but those with the label `words`, and of each all but functions with pytest.mark.release: their code
+# runs in others, and what they read from outside is fuzzed, or read by unit tests.
+# RACES: what TSan repeats (tests/CMakeLists.txt).  The front has the loop, gRPC's threads, those that load models and
+# send spans; a worker has its own, the CPU device's pool and the fake GPU's streams.  They meet while workers die and
+# hang (faults, failover, level_outputs), models and tokens change (model_life, readiness, access_file), requests run
+# together (batching) and share geometries (geometry_ref), streams and connections end (stream_infer, connections),
+# regions are taken back (regions), limits are counted (access), spans leave (traces), counters are read (observability),
+# and a device is lost (gpu).  The others send other data through the same threads.  Not with TLS (access_certificate,
+# tls): TSan does not see that gRPC guards its array of events, into which TLS writes.
 vx_e2e_test(NAME e2e_infer FILE tests/e2e/test_infer.py)
 vx_e2e_test(NAME e2e_bad_input FILE tests/e2e/test_bad_input.py)
-vx_e2e_test(NAME e2e_access FILE tests/e2e/test_access.py SECONDS 15)
-vx_e2e_test(NAME e2e_access_file FILE tests/e2e/test_access_file.py SECONDS 20)
-# TSan does not see that gRPC guards its array of events, into which TLS writes (as for e2e_tls): left out as `long`.
-vx_e2e_test(NAME e2e_access_certificate FILE tests/e2e/test_access_certificate.py LABELS long)
+vx_e2e_test(NAME e2e_access FILE tests/e2e/test_access.py RACES SECONDS 15)
+vx_e2e_test(NAME e2e_access_file FILE tests/e2e/test_access_file.py RACES SECONDS 20)
+vx_e2e_test(NAME e2e_access_certificate FILE tests/e2e/test_access_certificate.py)
 vx_e2e_test(NAME e2e_protocol FILE tests/e2e/test_protocol.py)
-vx_e2e_test(NAME e2e_observability FILE tests/e2e/test_observability.py SECONDS 12)
-vx_e2e_test(NAME e2e_traces FILE tests/e2e/test_traces.py SECONDS 12)
-vx_e2e_test(NAME e2e_traces_collector FILE tests/e2e/test_traces_collector.py SECONDS 45 LABELS long)
+vx_e2e_test(NAME e2e_observability FILE tests/e2e/test_observability.py RACES SECONDS 12)
+vx_e2e_test(NAME e2e_traces FILE tests/e2e/test_traces.py RACES SECONDS 12)
+vx_e2e_test(NAME e2e_traces_collector FILE tests/e2e/test_traces_collector.py SECONDS 45)
 vx_e2e_test(NAME e2e_random_bytes FILE tests/e2e/test_random_bytes.py SECONDS 6)
-vx_e2e_test(NAME e2e_regions FILE tests/e2e/test_regions.py)
+vx_e2e_test(NAME e2e_regions FILE tests/e2e/test_regions.py RACES)
 vx_e2e_test(NAME e2e_five_ways FILE tests/e2e/test_five_ways.py LABELS words)
-vx_e2e_test(NAME e2e_geometry_ref FILE tests/e2e/test_geometry_ref.py)
+vx_e2e_test(NAME e2e_geometry_ref FILE tests/e2e/test_geometry_ref.py RACES)
 vx_e2e_test(NAME e2e_geometry_header FILE tests/e2e/test_geometry_header.py SECONDS 3)
-vx_e2e_test(NAME e2e_batching FILE tests/e2e/test_batching.py SECONDS 15)
-vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py SECONDS 12)
-vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py SECONDS 15)
-vx_e2e_test(NAME e2e_failover FILE tests/e2e/test_failover.py SECONDS 45)
-vx_e2e_test(NAME e2e_gpu FILE tests/e2e/test_gpu.py SECONDS 12)
+vx_e2e_test(NAME e2e_batching FILE tests/e2e/test_batching.py RACES SECONDS 15)
+vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py RACES SECONDS 12)
+vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py RACES SECONDS 15)
+vx_e2e_test(NAME e2e_failover FILE tests/e2e/test_failover.py RACES SECONDS 45)
+vx_e2e_test(NAME e2e_gpu FILE tests/e2e/test_gpu.py RACES SECONDS 12)
 # Over tests/amd's stand-ins, which compile every kernel that a model launches: most of its time.
 if(NOT VX_SANITIZE)
   vx_e2e_test(NAME e2e_amd FILE tests/e2e/test_amd.py SECONDS 35 BUSY LABELS amd chips
@@ -34,14 +42,13 @@ vx_e2e_test(NAME e2e_tritonclient_async FILE tests/e2e/test_tritonclient_async.p
 vx_e2e_test(NAME e2e_tritonclient_memory FILE tests/e2e/test_tritonclient_memory.py)
 # With label bench or words the sanitizers, which have nothing new to say, leave it out.
 vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py SECONDS 45 LABELS bench)
-vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py SECONDS 8)
-# Not under TSan: diff has one thread, and test_record runs what `record` does on the threads of the CPU device.
-vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12 LABELS long)
+vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py RACES SECONDS 8)
+vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 LABELS words)
 vx_e2e_test(NAME e2e_fp8 FILE tests/e2e/test_fp8.py)
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_levels FILE tests/e2e/test_levels.py SECONDS 12)
-vx_e2e_test(NAME e2e_level_outputs FILE tests/e2e/test_level_outputs.py SECONDS 30)
+vx_e2e_test(NAME e2e_level_outputs FILE tests/e2e/test_level_outputs.py RACES SECONDS 30)
 vx_e2e_test(NAME e2e_dense_outputs FILE tests/e2e/test_dense_outputs.py SECONDS 12)
 vx_e2e_test(NAME e2e_layouts_levels FILE tests/e2e/test_layouts_levels.py SECONDS 20 LABELS words)
 vx_e2e_test(NAME e2e_ops_definition FILE tests/e2e/test_ops_definition.py SECONDS 20 LABELS words)
@@ -52,14 +59,14 @@ vx_e2e_test(NAME e2e_readme FILE tests/e2e/test_readme.py SECONDS 20 LABELS inst
 vx_e2e_test(NAME e2e_command_line FILE tests/e2e/test_command_line.py SECONDS 16 LABELS words)
 vx_e2e_test(NAME e2e_command_mistakes FILE tests/e2e/test_command_mistakes.py SECONDS 8 LABELS words)
 vx_e2e_test(NAME e2e_install FILE tests/e2e/test_install.py SECONDS 20 LABELS words)
-vx_e2e_test(NAME e2e_lying_server FILE tests/e2e/test_lying_server.py SECONDS 16 LABELS long)
-vx_e2e_test(NAME e2e_admin_floods FILE tests/e2e/test_admin_floods.py SECONDS 16 LABELS long)
-vx_e2e_test(NAME e2e_log_reader FILE tests/e2e/test_log_reader.py SECONDS 20 LABELS long)
+vx_e2e_test(NAME e2e_lying_server FILE tests/e2e/test_lying_server.py SECONDS 16)
+vx_e2e_test(NAME e2e_admin_floods FILE tests/e2e/test_admin_floods.py SECONDS 16)
+vx_e2e_test(NAME e2e_log_reader FILE tests/e2e/test_log_reader.py SECONDS 20)
 vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py SECONDS 8 LABELS words)
-vx_e2e_test(NAME e2e_readiness FILE tests/e2e/test_readiness.py SECONDS 10)
-vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py SECONDS 20 LABELS long)
+vx_e2e_test(NAME e2e_readiness FILE tests/e2e/test_readiness.py RACES SECONDS 10)
+vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py SECONDS 20)
 vx_e2e_test(NAME e2e_room FILE tests/e2e/test_room.py SECONDS 12)
-vx_e2e_test(NAME e2e_connections FILE tests/e2e/test_connections.py SECONDS 5)
+vx_e2e_test(NAME e2e_connections FILE tests/e2e/test_connections.py RACES SECONDS 5)
 # A wall clock that jumps, for LD_PRELOAD; a sanitizer's own library must come first, and cannot.
 set(vx_clock_jump "")
 if(NOT VX_SANITIZE AND NOT VX_FUZZ)
@@ -70,12 +77,11 @@ endif()
 vx_e2e_test(NAME e2e_bad_places FILE tests/e2e/test_bad_places.py SECONDS 12 ENVIRONMENT "${vx_clock_jump}")
 vx_e2e_test(NAME e2e_confine FILE tests/e2e/test_confine.py SECONDS 12)
 vx_e2e_test(NAME e2e_service_manager FILE tests/e2e/test_service_manager.py SECONDS 8 LABELS words)
-# Cases on the CPU and on the fake GPU, over TCP and a Unix socket, with workers that restart: minutes under TSan.
-vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py SECONDS 12 BUSY LABELS long)
-vx_e2e_test(NAME e2e_shared_memory_hostile FILE tests/e2e/test_shared_memory_hostile.py SECONDS 6 LABELS long)
-vx_e2e_test(NAME e2e_shared_memory FILE tests/e2e/test_shared_memory.py SECONDS 25 BUSY LABELS long)
+vx_e2e_test(NAME e2e_device_regions FILE tests/e2e/test_device_regions.py SECONDS 12 BUSY)
+vx_e2e_test(NAME e2e_shared_memory_hostile FILE tests/e2e/test_shared_memory_hostile.py SECONDS 6)
+vx_e2e_test(NAME e2e_shared_memory FILE tests/e2e/test_shared_memory.py SECONDS 25 BUSY)
 vx_e2e_test(NAME e2e_unix_race FILE tests/e2e/test_unix_race.py SECONDS 10)
-vx_e2e_test(NAME e2e_tls FILE tests/e2e/test_tls.py SECONDS 40 LABELS long)
+vx_e2e_test(NAME e2e_tls FILE tests/e2e/test_tls.py SECONDS 40)
 
 # They install this build, and `package` exchanges a folder of what is installed.
 if(VX_SERVER AND NOT VX_FUZZ)

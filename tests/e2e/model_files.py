@@ -25,7 +25,7 @@ def write_safetensors(path, tensors):
 class ConvModel:
     """feats [N, ci] -> subm_conv 3^3 (bias) -> relu -> linear -> `out` [N, co]."""
 
-    def __init__(self, seed=1, ci=4, hidden=8, co=3):
+    def __init__(self, seed=1, ci=4, hidden=8, co=3, warmup=None):
         rng = np.random.default_rng(seed)
         self.ci, self.hidden, self.co = ci, hidden, co
         self.tensors = {
@@ -47,6 +47,8 @@ class ConvModel:
             "outputs": [{"name": "out", "layer": "head"}],
             "limits": {"voxels_max": 200000},
         }
+        if warmup:  # without it, 30,000 voxels: seconds under a sanitizer for many models
+            self.network["warmup"] = warmup
 
     def write(self, repository, name="conv", version=1):
         folder = repository / name / str(version)

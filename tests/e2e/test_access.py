@@ -249,6 +249,7 @@ def test_requests_of_a_stream_are_counted(asker, daemon, tokens):
 
 # ------- limits -------
 
+@pytest.mark.races
 def test_requests_are_limited_whoever_sends_them(daemon, tokens):
     """Connections and threads share the token's bucket."""
     codes = []
@@ -309,6 +310,7 @@ def test_messages_that_cannot_be_read_are_paid_for(asker, daemon, tokens):
     assert seen['voxeld_token_bytes_total{token="bytes-wrong"}'] == 3 * request.ByteSize()
 
 
+@pytest.mark.races
 def test_limits_of_connections(repository, tmp_path):
     """Without tokens each connection has limits of its own; a new one begins anew."""
     with Daemon(repository, tmp_path, "--connection-voxels", "1", "--connection-burst-ms",
@@ -328,6 +330,7 @@ def test_limits_of_connections(repository, tmp_path):
 
 # ------- the admin port, logs and metrics -------
 
+@pytest.mark.races
 def test_the_admin_port(daemon, tokens):
     admin = f"Bearer {tokens.secrets['admin']}"
     for path in ("/", "/metrics", "/v2/models/conv/ready", "/nothing"):

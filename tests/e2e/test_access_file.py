@@ -48,6 +48,7 @@ def daemon(repository, tokens, tmp_path_factory):
 
 # ------- the file while it changes -------
 
+@pytest.mark.races
 def test_a_file_that_changes_under_load(repository, tmp_path):
     tokens = Tokens(tmp_path).add("a").add("b").write()
     with Daemon(repository, tmp_path, "--tokens", str(tokens.path)) as daemon:
@@ -209,6 +210,7 @@ def test_anyone(repository, tmp_path):
             assert own.infer("open")[0] is CODE.UNAUTHENTICATED  # that token is in no file
 
 
+@pytest.mark.races
 def test_a_watch_ends_with_its_token(repository, tmp_path):
     """It sends no message that could be refused; a stream of reflection need not."""
     tokens = Tokens(tmp_path).add("a", ["read"]).add("b", ["read"]).write()
@@ -249,6 +251,7 @@ def test_a_watch_ends_with_its_token(repository, tmp_path):
 
 # ------- clients -------
 
+@pytest.mark.release
 def test_tritonclient(daemon, tokens):
     headers = {"authorization": f"Bearer {tokens.secrets['some']}"}
     coords, feats = random_grid(5, 100)
@@ -263,6 +266,7 @@ def test_tritonclient(daemon, tokens):
             stock.infer("other", inputs_of(coords, feats), headers=headers)
 
 
+@pytest.mark.release
 def test_python_client(daemon, tokens):
     coords, feats = random_grid(6, 40)
 
@@ -326,6 +330,7 @@ def test_command_line(daemon, tokens, tmp_path):
     assert run.stderr.count("in plain text") == 1 and secret not in run.stderr
 
 
+@pytest.mark.release
 def test_command_line_mistakes(tmp_path):
     file = tmp_path / "token"
     for text, sentence in ((None, "No such file"), ("", "it is empty"), (" \n", "it is empty"),

@@ -82,6 +82,7 @@ def batch_rows(daemon):
     return rows
 
 
+@pytest.mark.release
 def test_every_answer_of_a_crowd_is_the_one_it_gets_alone(crowd):
     good = Good(crowd, 100)
 
@@ -183,6 +184,7 @@ class Trouble:
         return (await client.infer("conv", *empty, timeout=PATIENCE))["out"].shape
 
 
+@pytest.mark.races
 def test_nothing_that_runs_beside_it_changes_an_answer(crowd):
     good, trouble = Good(crowd, 200), Trouble()
 
@@ -226,6 +228,7 @@ def test_batching_can_be_turned_off(tmp_path):
         assert set(good.batch_sizes) == {1} and set(batch_rows(daemon)) == {1}
 
 
+@pytest.mark.races
 def test_an_idle_worker_waits_for_company_as_long_as_the_model_says(tmp_path):
     repository = tmp_path / "repository"
     crowd_model(requests_max=2, delay_us=10_000_000).write(repository, "conv")

@@ -65,6 +65,7 @@ def repository(tmp_path_factory):
     return path
 
 
+@pytest.mark.races
 def test_ten_kills_and_bad_requests_all_the_time(tmp_path):
     """A short run of tests/bench/failover.py, which describes what it checks."""
     model = failover.write_model(tmp_path / "repository", 5000)
@@ -85,7 +86,9 @@ def test_ten_kills_and_bad_requests_all_the_time(tmp_path):
         wait_up(daemon, 2)
 
 
-@pytest.mark.parametrize("devices, voxels", [("cpu", 3000), ("cpu,cpu", 3000), ("fake:0", 60)])
+@pytest.mark.parametrize("devices, voxels", [
+    pytest.param("cpu", 3000, marks=pytest.mark.release),
+    pytest.param("cpu,cpu", 3000, marks=pytest.mark.races), ("fake:0", 60)])
 def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, devices, voxels):
     with Daemon(repository, tmp_path, "--device", devices, "--threads", "1", "--watchdog-ms",
                 str(WATCHDOG_MS), *gpu(tmp_path)) as daemon:
@@ -109,6 +112,7 @@ def test_a_worker_that_hangs_under_load_loses_no_request(repository, tmp_path, d
         daemon.wait_said("how=signal signal=9 why=\"a message was due", 2)
 
 
+@pytest.mark.release
 def test_a_long_request_is_no_hang(tmp_path):
     """The worker reports each layer.  On a busy machine one layer may take longer than the limit;
     then the test tries again with a longer limit and a longer request."""
@@ -139,6 +143,7 @@ def test_a_long_request_is_no_hang(tmp_path):
     raise AssertionError(f"a request of {took_ms} ms under a watchdog of {watchdog_ms} ms")
 
 
+@pytest.mark.races
 def test_a_worker_that_hangs_with_nothing_to_do_is_found_by_a_question(repository, tmp_path):
     with Daemon(repository, tmp_path, "--watchdog-ms", str(WATCHDOG_MS)) as daemon, \
             Client(daemon.grpc) as client:
@@ -152,6 +157,7 @@ def test_a_worker_that_hangs_with_nothing_to_do_is_found_by_a_question(repositor
         assert client.server_ready() and client.model_ready("conv") and up(daemon, 0) == 1
 
 
+@pytest.mark.races
 def test_readiness_while_the_only_worker_cannot_come_back(repository, tmp_path):
     """Killed as often as it starts, and at last held before it is up."""
     with Daemon(repository, tmp_path, "--restart-ms-max", "400") as daemon, \
@@ -178,6 +184,7 @@ def test_readiness_while_the_only_worker_cannot_come_back(repository, tmp_path):
         assert "out" in client.infer("conv", *random_grid(1, 100), timeout=PATIENCE)
 
 
+@pytest.mark.release
 def test_a_front_that_was_stopped_blames_nobody(repository, tmp_path):
     with Daemon(repository, tmp_path, "--watchdog-ms", str(FRONT_WATCHDOG_MS)) as daemon:
         workers = daemon.workers()
@@ -193,6 +200,7 @@ def test_a_front_that_was_stopped_blames_nobody(repository, tmp_path):
         assert not load.errors and not hangs(daemon) and daemon.workers() == workers
 
 
+@pytest.mark.release
 def test_no_watchdog_waits_for_ever(repository, tmp_path):
     with Daemon(repository, tmp_path, "--watchdog-ms", "0") as daemon:
         pid = daemon.workers()[0]
@@ -216,6 +224,7 @@ def test_a_driver_that_hangs_while_it_opens(repository, tmp_path):
         assert not load.errors
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_other_worker_goes_on(repository, tmp_path, how, record_property):
     with Daemon(repository, tmp_path, "--device", "cpu,cpu", "--threads", "1", "--watchdog-ms",
@@ -237,6 +246,7 @@ def test_the_other_worker_goes_on(repository, tmp_path, how, record_property):
         assert sum(begin <= t <= end for t in load.answered) > 0
 
 
+@pytest.mark.races
 def test_a_device_that_is_lost_again_and_again_beside_one_that_is_not(repository, tmp_path):
     devices = "fake:0:lose=60,fake:0"
     with Daemon(repository, tmp_path, "--device", devices, *gpu(tmp_path)) as daemon:
@@ -309,6 +319,7 @@ def test_a_model_that_does_not_fit_a_gpu_costs_no_worker(tmp_path):
 
 # ------- the worker inside the front, for benches -------
 
+@pytest.mark.races
 def test_in_process_answers_as_a_process_does(repository, tmp_path):
     answers = {}
     for flags in ((), ("--in-process",)):

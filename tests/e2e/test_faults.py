@@ -25,7 +25,8 @@ def restarts(daemon):
                if k.startswith("voxeld_worker_restarts_total"))
 
 
-@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+@pytest.mark.races
+@pytest.mark.parametrize("devices", [pytest.param("cpu", marks=pytest.mark.release), "cpu,cpu"])
 def test_killing_a_worker_under_load_loses_no_request(repository, tmp_path, devices):
     kills = 3 if SANITIZED else 6
     with Daemon(repository, tmp_path, "--device", devices, "--threads", "1") as daemon:
@@ -108,6 +109,7 @@ def test_a_request_that_dies_with_its_worker_twice_is_answered_and_not_tried_aga
         assert len(bystanders) == 1
 
 
+@pytest.mark.races
 def test_health_is_truthful_while_the_only_worker_is_down(repository, tmp_path):
     with Daemon(repository, tmp_path, "--restart-ms-max", "2000") as daemon, \
             grpc.insecure_channel(daemon.grpc) as channel:
@@ -129,6 +131,7 @@ def wait_out_a_deadline(daemon, infer, error):
         seconds *= 2
 
 
+@pytest.mark.races
 def test_a_request_that_waits_out_its_deadline_while_no_worker_runs(repository, tmp_path):
     with Daemon(repository, tmp_path) as daemon, Client(daemon.grpc) as client:
         coords, feats = random_grid(1, 100)
@@ -149,6 +152,7 @@ def test_a_request_that_waits_out_its_deadline_while_no_worker_runs(repository, 
                         lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
 
 
+@pytest.mark.races
 def test_a_full_queue_refuses_with_tritons_words(repository, tmp_path):
     with Daemon(repository, tmp_path, "--queue-max", "4") as daemon, \
             Client(daemon.grpc) as client:
@@ -181,6 +185,7 @@ def test_a_full_queue_refuses_with_tritons_words(repository, tmp_path):
         assert all("Exceeds maximum queue size" in o for o in outcomes if o != "OK")
 
 
+@pytest.mark.races
 def test_sigterm_serves_then_drains_and_exits_0(repository, tmp_path):
     """The grace time is longer than any test: a second signal ends it when the calls are there."""
     daemon = Daemon(repository, tmp_path, "--grace-ms", "600s", "--drain-ms", "600s")
@@ -212,6 +217,7 @@ def test_sigterm_serves_then_drains_and_exits_0(repository, tmp_path):
     assert "step=stopping" in daemon.log()
 
 
+@pytest.mark.races
 def test_signals_to_the_very_end_change_nothing(repository, tmp_path):
     """Somebody in a hurry sends one after the other; the last come when the loop has closed."""
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -232,6 +238,7 @@ def test_signals_that_mean_nothing_end_nothing(repository, tmp_path):
         assert restarts(daemon) == 0
 
 
+@pytest.mark.races
 def test_sighup_loads_new_swaps_changed_and_unloads_gone_models(tmp_path):
     repository = tmp_path / "repository"
     old, new = ConvModel(seed=1), ConvModel(seed=2)
@@ -343,7 +350,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+# What a network.json may have wrong, test_network and fuzz_network have under the sanitizers.
+WEIGHTS = list(BROKEN)[:7]
+
+
+@pytest.mark.parametrize("name", WEIGHTS + [
+    pytest.param(name, marks=pytest.mark.release) for name in BROKEN if name not in WEIGHTS])
 def test_a_broken_model_is_named_and_the_others_serve(tmp_path, name):
     write, word = BROKEN[name]
     repository = tmp_path / "repository"
@@ -395,6 +407,7 @@ def test_check_command(tmp_path):
     assert done.returncode == 1 and "network.json" in done.stderr, done.stderr
 
 
+@pytest.mark.release
 def test_nothing_leaks_over_many_requests(repository, tmp_path):
     """Descriptors, slots and calls; a bench of its own measures memory with more requests."""
     with Daemon(repository, tmp_path) as daemon:

@@ -130,6 +130,7 @@ def test_what_was_thrown_out_is_unknown_until_it_is_sent_again(small_repository,
         assert np.array_equal(by_name["out"], first["out"])
 
 
+@pytest.mark.races
 def test_a_new_worker_knows_nothing_and_learns_the_same_names(repository, tmp_path):
     coords, feats = random_grid(50, 800)
     with Daemon(repository, tmp_path, "--access-log") as daemon, \
@@ -150,6 +151,7 @@ def test_a_new_worker_knows_nothing_and_learns_the_same_names(repository, tmp_pa
                         lambda: f"coords_ref={first.coords_ref}" in daemon.log())
 
 
+@pytest.mark.races
 def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_path):
     """They carry no coordinates that another or a restarted worker could use."""
     coords, feats = random_grid(51, 400)
@@ -186,6 +188,7 @@ def test_those_that_wait_for_a_worker_that_dies_are_answered(repository, tmp_pat
                         lambda: daemon.metrics()["voxeld_arena_used_bytes"] == 0)
 
 
+@pytest.mark.races
 def test_a_holder_that_has_it_no_more_passes_it_on(small_repository, tmp_path):
     """Two workers have it; one discards it and is asked first; the other one answers."""
     coords, feats = random_grid(120, 1000)
@@ -248,6 +251,7 @@ def test_a_holder_that_has_it_no_more_passes_it_on(small_repository, tmp_path):
         assert refs(daemon, "unknown") == unknown and refs(daemon, "hit") == hit + 1
 
 
+@pytest.mark.races
 def test_requests_by_name_go_to_the_worker_that_holds_it(repository, tmp_path):
     with Daemon(repository, tmp_path, "--device", "cpu,cpu", "--threads", "1") as daemon, \
             Client(daemon.grpc) as client:

@@ -126,6 +126,7 @@ def test_compiled_kernels_are_kept_across_starts(repository, tmp_path):
     assert list((tmp_path / "kernels").glob("*.kernel"))
 
 
+@pytest.mark.races
 def test_a_load_says_how_far_it_is(tmp_path):
     model = ConvModel()
     model.network["warmup"] = [8000] * 16  # each a second or so of plain C
@@ -136,6 +137,7 @@ def test_a_load_says_how_far_it_is(tmp_path):
         daemon.wait_for("the warm-up", lambda: said.search(daemon.get("/v2/health/ready")[1]))
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("algorithm", ["explicit", "implicit", "masked", "implicit_split",
                                        "masked_split", "pairs_list"])
 def test_every_algorithm_may_be_pinned(tmp_path, algorithm):
@@ -180,6 +182,7 @@ def test_a_kernel_cache_that_others_may_write_is_refused(repository, tmp_path):
         daemon.wait_for("the sentence", lambda: said in daemon.get("/v2/health/ready")[1])
 
 
+@pytest.mark.races
 def test_a_lost_device_costs_no_request_and_is_told(repository, tmp_path):
     wanted = 3
     device = "fake:0:lose=60"  # a request has some dozen launches: lost every few requests

@@ -114,7 +114,8 @@ def check(model, name, answer, coords, feats):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-@pytest.mark.parametrize("n, samples", [(1, 1), (40, 1), (3000, 1), (6000, 3)])
+@pytest.mark.parametrize("n, samples", [
+    (1, 1), (40, 1), pytest.param(3000, 1, marks=pytest.mark.release), (6000, 3)])
 def test_outputs_are_those_of_dense_arrays(client, models, name, n, samples):
     coords, feats = cloud(n, n, samples)
     check(models[name], name, client.infer(name, coords, feats), coords, feats)
@@ -144,6 +145,7 @@ def test_the_same_bits_from_the_cache_and_in_any_order(client, name):
         np.testing.assert_array_equal(array if own else array[order], mixed[output])
 
 
+@pytest.mark.races
 def test_many_at_once_have_the_bits_that_they_have_alone(daemon, client):
     requests = [(name, *cloud(100 + i, 50 + 400 * (i % 5), 1 + i % 3))
                 for i, name in enumerate(list(OUTPUTS) * 8)]
@@ -206,6 +208,7 @@ def test_a_region_just_large_enough_and_one_byte_too_small(daemon, client):
     expect_nothing_taken(daemon)
 
 
+@pytest.mark.races
 def test_an_arena_that_is_full_fails_one_request(folder, models, tmp_path):
     coords, feats = cloud(7, 16000)   # 128,000 children: 1.5 MB and 2 MB
     with Daemon(folder, tmp_path, "--device", "cpu", "--arena-bytes", "16M") as one, \
@@ -284,6 +287,7 @@ def test_streams(daemon, client):
             np.testing.assert_array_equal(answers[f"r{i}"].as_numpy(name), array)
 
 
+@pytest.mark.races
 def test_clients_that_leave_at_any_moment(daemon, client, models):
     rng, requests = random.Random(3), [cloud(300 + i, 4000, 2) for i in range(4)]
     begin = time.monotonic()
@@ -300,6 +304,7 @@ def test_clients_that_leave_at_any_moment(daemon, client, models):
     expect_nothing_taken(daemon)
 
 
+@pytest.mark.races
 def test_workers_that_die_at_any_moment(folder, models, tmp_path):
     """Each request is on one dying worker at most, so each is answered, by the next worker."""
     rng, requests = random.Random(4), [cloud(400 + i, 4000, 2) for i in range(4)]
@@ -347,6 +352,7 @@ def test_a_client_leaves_before_the_worker_asks(daemon, client, models):
     check(models["encoder"], "encoder", client.infer("encoder", coords, feats), coords, feats)
 
 
+@pytest.mark.races
 def test_a_server_that_stops_answers_what_asks(folder, models, tmp_path):
     """The worker is frozen with the requests, and asks when the server drains."""
     coords, feats = cloud(12, 3000, 3)
@@ -377,6 +383,7 @@ def run_cli(daemon, *arguments):
                           capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
 
 
+@pytest.mark.release
 def test_the_command_line_writes_three_sizes_of_voxels_that_are_no_cubes(daemon, client, tmp_path):
     coords, feats = cloud(9, 300)
     np.savez(tmp_path / "in.npz", coords=coords, feats=feats, voxel_size=0.5)
@@ -391,6 +398,7 @@ def test_the_command_line_writes_three_sizes_of_voxels_that_are_no_cubes(daemon,
     assert head.endswith(b"comment voxel_size 4 2 2\ncomment stride 8x4x4\n")
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("output", ["coarse", "fine"])
 def test_the_command_line_writes_and_draws_them(daemon, client, output, tmp_path):
     coords, feats = cloud(9, 300)

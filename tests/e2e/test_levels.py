@@ -227,7 +227,8 @@ def client(daemon):
 # fp32 against float64: at most 432 products of order 1 in a sum, through ten layers whose norms
 # keep the size; wrong maps are wrong by 1.
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("n, samples", [(1, 1), (40, 1), (3000, 1), (6000, 3)])
+@pytest.mark.parametrize("n, samples", [
+    (1, 1), (40, 1), pytest.param(3000, 1, marks=pytest.mark.release), (6000, 3)])
 def test_the_answer_is_that_of_dense_arrays(client, models, name, n, samples):
     coords, feats = cloud(n, n, samples)
     got = client.infer(name, coords, feats)["out"]
@@ -243,6 +244,7 @@ def test_a_kept_geometry_gives_the_same_bits(client, name):
     np.testing.assert_array_equal(first["out"], again["out"])
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("n, samples", [(1, 1), (2600, 2)])
 def test_the_cost_is_that_of_all_sets_and_maps(daemon, client, models, name, n, samples):
@@ -337,6 +339,7 @@ def test_a_spatial_shape_that_cannot_be_is_refused(client, name, shape, why):
     assert why in str(refused.value)
 
 
+@pytest.mark.release
 def test_the_command_line_sends_a_spatial_shape(daemon, folder, tmp_path):
     coords, feats = cloud(17, 400)
     own = Encoder()

@@ -84,6 +84,7 @@ def lines_of(text):
     return lines
 
 
+@pytest.mark.release
 def test_a_log_that_nobody_reads_keeps_nobody(repository, tmp_path):
     with Piped(repository, tmp_path, "--access-log") as daemon:
         infer(daemon, REQUESTS)
@@ -147,6 +148,7 @@ def test_a_log_that_may_not_grow_ends_nothing(repository, tmp_path):
             daemon.wait_for("lines that are lost", lambda: dropped(daemon) >= 20)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("number", CRASHES)
 def test_a_crash_does_not_wait_for_a_reader(repository, tmp_path, number):
     with Piped(repository, tmp_path, "--access-log") as daemon:

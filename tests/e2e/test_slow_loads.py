@@ -110,6 +110,7 @@ def test_a_good_model_listed_behind_a_slow_one_is_served_first(tmp_path, device)
         assert total(daemon, "restarts_total") == 0 == total(daemon, "hangs_total")
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("device", ["cpu", "fake:0"])
 def test_models_serve_on_while_a_slow_one_is_added(tmp_path, device):
     repository = tmp_path / "repository"

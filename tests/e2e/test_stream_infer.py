@@ -142,6 +142,7 @@ def broken(service):
             (twice, ""), (version, "failed to get model version"), (b"\xff\xff\xff", "protobuf")]
 
 
+@pytest.mark.races
 def test_errors_travel_inside_and_the_stream_goes_on(service):
     bad = broken(service)
     good = [service.request(*random_grid(i, 20), id=f"good-{i}") for i in range(len(bad))]
@@ -175,6 +176,7 @@ def test_triton_grpc_error_ends_the_stream_with_a_status(service):
         assert [a.infer_response.id for a in answers] == ["good", "good"]
 
 
+@pytest.mark.release
 def test_a_thousand_requests_with_bad_ones_among_them(daemon, service):
     bad = [request for request, _ in broken(service)]
     requests = []
@@ -191,6 +193,7 @@ def test_a_thousand_requests_with_bad_ones_among_them(daemon, service):
     wait_quiet(daemon)
 
 
+@pytest.mark.races
 def test_many_streams_at_once(service):
     errors = []
 
@@ -210,6 +213,7 @@ def test_many_streams_at_once(service):
     assert not errors, errors[0]
 
 
+@pytest.mark.races
 def test_clients_that_leave_leave_nothing(daemon):
     """Cancelled at any moment, with requests under way or not; connections lost with streams."""
     rng = np.random.default_rng(3)
@@ -253,6 +257,7 @@ for answer in channel.stream_stream("/inference.GRPCInferenceService/ModelStream
 """
 
 
+@pytest.mark.races
 def test_clients_that_are_killed_leave_nothing(daemon, service, tmp_path):
     """The connection breaks with requests of a stream in flight, without an orderly close."""
     body = tmp_path / "body"
@@ -271,6 +276,7 @@ def test_clients_that_are_killed_leave_nothing(daemon, service, tmp_path):
     daemon.wait_for("descriptors to be closed", lambda: daemon.descriptors() <= descriptors)
 
 
+@pytest.mark.races
 def test_one_stream_too_many(repository, tmp_path):
     with Daemon(repository, tmp_path, "--streams-max", "2") as daemon, \
             Service(daemon.grpc) as service:
@@ -298,6 +304,7 @@ def test_one_stream_too_many(repository, tmp_path):
         lines[1].end()
 
 
+@pytest.mark.races
 def test_the_drain_answers_what_runs_and_does_not_wait_for_silence(tmp_path):
     repository = tmp_path / "repository"
     ConvModel(ci=64, hidden=256).write(repository, "slow")  # a second for 200,000 voxels

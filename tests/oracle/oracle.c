@@ -7,11 +7,13 @@
 #include <string.h>
 
 static const char usage[] =
-    "oracle [--device cuda:0|hip:0|fake] [--only NAME] [--seed N] [--size "
-    "full|small|big]\n"
+    "oracle [--device cuda:0|hip:0|fake] [--only NAME] [--kernels all|untiled] [--seed "
+    "N]\n"
+    "       [--size full|small|big]\n"
     "       [--cache DIR] [--driver LIB] [--compiler FILE] [--texts DIR]\n"
     "\n"
     "Every kernel with every tile and type that the device runs, beside its reference.\n"
+    "  --kernels  untiled: of numbers only those without tiles, in one type\n"
     "  --size   small: tiny shapes, for the sanitizers; big: one convolution beyond "
     "2^31\n"
     "           elements, nothing else; self: each kernel is broken in turn, on the "
@@ -25,7 +27,7 @@ struct options {
 
 static bool parse(int count, char **arguments, struct options *options)
 {
-    const char *size = "full";
+    const char *size = "full", *kernels = "all";
     const struct vx_flag flags[] = {
         {"--device", &options->wanted.device.device},
         {"--cache", &options->wanted.device.cache},
@@ -35,6 +37,7 @@ static bool parse(int count, char **arguments, struct options *options)
         {"--only", &options->wanted.only},
         {"--seed", &options->wanted.seed},
         {"--size", &size},
+        {"--kernels", &kernels},
     };
     if (count == 1 && !strcmp(arguments[0], "--help")) {
         vx_print("%s", usage);
@@ -44,6 +47,11 @@ static bool parse(int count, char **arguments, struct options *options)
     options->big = !strcmp(size, "big");
     options->self = !strcmp(size, "self");
     if (!strcmp(size, "small")) options->wanted.size = VX_RIG_SMALL;
+    options->wanted.untiled = !strcmp(kernels, "untiled");
+    if (!options->wanted.untiled && strcmp(kernels, "all") != 0) {
+        vx_print_error("expected all or untiled as --kernels, got \"%s\"\n", kernels);
+        return false;
+    }
     if (options->big || options->self || !strcmp(size, "small") || !strcmp(size, "full"))
         return true;
     vx_print_error("expected full, small, big or self as --size, got \"%s\"\n", size);

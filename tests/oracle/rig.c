@@ -36,6 +36,7 @@ vx_status vx_rig_open(const struct vx_rig_wanted *wanted, struct vx_why *why,
     made->only = wanted->only;
     made->size = wanted->size;
     made->quiet = wanted->quiet;
+    made->untiled = wanted->untiled;
     made->seed = wanted->seed ? strtoull(wanted->seed, NULL, 10) : SEED_DEFAULT;
     made->state = made->seed;
     VX_TRY_OR(status, fail, vx_workbench_open(&wanted->device, why, &made->bench));
@@ -104,8 +105,11 @@ vx_status vx_rig_ready(struct vx_rig *rig, struct vx_why *why)
     const struct vx_progress progress = {on_progress, NULL};
     for (const struct vx_kernel_spec *const *at = vx_kernels(); *at; at++) {
         if (!(*at)->types) ready_add(rig, *at, 0);
-        for (size_t i = 0; i < VX_COUNT(types); i++)
-            if ((*at)->types >> types[i] & 1u) ready_add(rig, *at, types[i]);
+        for (size_t i = 0; i < VX_COUNT(types); i++) {
+            if (!((*at)->types >> types[i] & 1u)) continue;
+            if (!rig->untiled || !(*at)->tiles) ready_add(rig, *at, types[i]);
+            if (rig->untiled) break;
+        }
     }
     return vx_kernel_set_ready(rig->bench.set, rig->kernels, rig->kernels_count,
                                &progress, why);
@@ -113,6 +117,9 @@ vx_status vx_rig_ready(struct vx_rig *rig, struct vx_why *why)
 
 bool vx_rig_wants(const struct vx_rig *rig, const char *name)
 {
+    const struct vx_kernel_spec *spec = rig->untiled ? vx_kernel_find(name) : NULL;
+    if (rig->quiet && rig->failures) return false; /* of a broken kernel it is enough */
+    if (spec && spec->tiles && spec->types) return false;
     return !rig->only || strstr(name, rig->only);
 }
 

@@ -52,6 +52,8 @@ struct vx_rig {
     struct vx_workbench bench;
     const struct vx_caps *caps;
     const char *only; /* part of a kernel's name; NULL = all */
+    /* Only kernels of coordinates, and of numbers those without tiles in one type. */
+    bool untiled;
     enum vx_rig_size size;
     u64 seed, state; /* of the generator: its start, and its state now */
     i64 trials, failures;
@@ -102,7 +104,7 @@ struct vx_rig_wanted {
     struct vx_workbench_wanted device;
     const char *only, *seed;
     enum vx_rig_size size;
-    bool quiet;
+    bool quiet, untiled;
 };
 /* True: this process was started to run hipRTC (engine/gpu/jit/hiprtc.h).  Every program with
  * a rig asks first, and is then its own compiler on AMD. */
@@ -116,7 +118,7 @@ int vx_rig_absent(const char *program, const struct vx_rig_wanted *wanted,
                   vx_status status, const struct vx_why *why);
 /* Compiles and loads every kernel with every tile and type that the device runs. */
 VX_MUST_USE vx_status vx_rig_ready(struct vx_rig *rig, struct vx_why *why);
-/* True when --only lets it pass. */
+/* True when --only lets it pass, and of a kernel that is broken on purpose nothing has failed yet. */
 bool vx_rig_wants(const struct vx_rig *rig, const char *name);
 /* The next kernel of this name behind `kernel`, NULL first; NULL at the end. */
 const struct vx_jit_wanted *vx_rig_next(struct vx_rig *rig, const char *name,

@@ -11,12 +11,15 @@ foreach(name hash bricks order conv mlp pointwise operators samples)
   vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
     SOURCES tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
-foreach(name geometry geometry_cache geometry_pack geometry_predict geometry_room)
+foreach(name geometry geometry_predict geometry_room)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
-vx_unit_test(NAME test_geometry_sets LIBS engine LABELS long
-  SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
+# One thread keeps what the pool makes, and the pool makes the same kinds of sets and maps in those above.
+foreach(name geometry_cache geometry_pack geometry_sets)
+  vx_unit_test(NAME test_${name} LIBS engine LABELS long
+    SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
+endforeach()
 vx_unit_test(NAME test_cpu_pool LIBS engine)
 vx_unit_test(NAME test_kernels_brick_way LIBS kernels base m
   SOURCES tests/support/voxels.c)

@@ -198,6 +198,7 @@ vx_status vx_gpu_choices_open(const struct vx_gpu_choices_want *want,
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the choices of a model");
     *made = (struct vx_gpu_choices){
         .plan = want->plan,
+        .caps = want->pick->caps,
         .type = want->type,
         .streams = vx_conv_streams(want->type, want->pick->caps),
         .voxels_max = want->voxels_max,

@@ -57,6 +57,7 @@ struct vx_gpu_densities {
 };
 struct vx_gpu_choices {
     const struct vx_plan *plan;
+    const struct vx_caps *caps; /* of the device, or of its architecture */
     enum vx_number type;
     i32 streams; /* blocks of convolutions that do; 0: none may (conv.h) */
     bool neighbours[VX_LAYERS_MAX]; /* by map: its orders have neighbours (order.h) */

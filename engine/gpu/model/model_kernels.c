@@ -162,6 +162,18 @@ static vx_status wanted_geometry(struct vx_gpu_wanted *wanted, const struct vx_p
     return VX_OK;
 }
 
+/* A kernel that does not fit the device is never launched: there is another way. */
+static void leave_out(struct vx_gpu_wanted *wanted, const struct vx_caps *caps)
+{
+    i32 kept = 0;
+    for (i32 i = 0; i < wanted->count; i++) {
+        const struct vx_jit_wanted *it = &wanted->list[i];
+        if (!it->spec->fits || it->spec->fits(it->tile, it->type, caps))
+            wanted->list[kept++] = *it;
+    }
+    wanted->count = kept;
+}
+
 vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
                               const struct vx_gpu_choices *choices, i64 n,
                               struct vx_why *why)
@@ -197,5 +209,6 @@ vx_status vx_gpu_wanted_model(struct vx_gpu_wanted *wanted,
             VX_TRY(wanted_conv(wanted, choices, i, last < most ? last : most, why));
         }
     }
+    leave_out(wanted, choices->caps);
     return VX_OK;
 }

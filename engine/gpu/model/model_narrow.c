@@ -32,9 +32,8 @@ struct vx_jit_wanted vx_gpu_narrow_wanted(const struct vx_gpu_choices *choices,
 
 static i32 blocks_of(const struct vx_gpu_forward *forward, i32 cp)
 {
-    const struct vx_caps *caps = vx_gpu_caps(vx_kernel_set_gpu(forward->queue.set));
     const i32 columns = (cp + VX_NARROW_COLUMNS - 1) / VX_NARROW_COLUMNS;
-    const i32 blocks = caps->processors * PROCESSOR_BLOCKS / columns;
+    const i32 blocks = forward->choices->caps->processors * PROCESSOR_BLOCKS / columns;
     return blocks > 0 ? blocks : 1;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/cpu/device/cpu.h"
 #include "engine/cpu/geometry/geometry.h"
 #include "tests/support/cpu_cases.h"
+#include "tests/support/trials.h"
 #include "tests/support/voxels.h"
 
 #include <check.h>
@@ -14,7 +15,7 @@
  * on the row's position, on the other requests of its batch, or on the number of threads. */
 
 #define VOXELS 700 /* of the request that is watched: more than a tile, and odd */
-#define MATES  3301
+#define MATES  VX_TRIALS(3301, 901) /* more rows among which to lie are the same code */
 #define TOTAL  (VOXELS + MATES)
 
 static void *bytes(size_t count)

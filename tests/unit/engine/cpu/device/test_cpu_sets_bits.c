@@ -3,6 +3,7 @@
 #include "engine/base/process/check.h"
 #include "engine/cpu/device/cpu.h"
 #include "tests/support/cpu_cases.h"
+#include "tests/support/trials.h"
 #include "tests/support/voxels.h"
 
 #include <check.h>
@@ -13,9 +14,9 @@
  * reads, in the order of offsets, and never on N or M, on the places of rows, on the other rows, or
  * on the number of threads. */
 
-#define ROWS     701 /* that are watched: more than a tile, and odd */
-#define ROWS_IN  450 /* that they read */
-#define MATES    3301
+#define ROWS     701                  /* that are watched: more than a tile, and odd */
+#define ROWS_IN  450                  /* that they read */
+#define MATES    VX_TRIALS(3301, 901) /* more rows among which to lie are the same code */
 #define MATES_IN 2000
 
 static void *room(size_t bytes)

@@ -216,10 +216,10 @@ static TCase *tests_of(const char *name, void (*fixture)(void))
     tcase_set_timeout(tests, 0);
     tcase_add_checked_fixture(tests, fixture, tear_down);
     /* How often an event must be asked for until it has happened: 0 runs all at once. */
-    tcase_add_loop_test(tests, alone, 0, 4);
-    tcase_add_loop_test(tests, kept, 0, 4);
-    tcase_add_loop_test(tests, joined, 0, 4);
-    tcase_add_loop_test(tests, two_lanes_share_a_geometry, 0, 6);
+    tcase_add_loop_test(tests, alone, 0, VX_TRIALS(4, 2));
+    tcase_add_loop_test(tests, kept, 0, VX_TRIALS(4, 2));
+    tcase_add_loop_test(tests, joined, 0, VX_TRIALS(4, 2));
+    tcase_add_loop_test(tests, two_lanes_share_a_geometry, 0, VX_TRIALS(6, 3));
     return tests;
 }
 

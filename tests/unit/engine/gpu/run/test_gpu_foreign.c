@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "engine/base/process/alloc.h"
 #include "tests/support/gpu_mix.h"
+#include "tests/support/trials.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -442,7 +443,8 @@ int main(void)
     TCase *tcase = tcase_create("gpu_foreign");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, an_answer_is_the_same_wherever_it_lies, 0, 3);
+    tcase_add_loop_test(tcase, an_answer_is_the_same_wherever_it_lies, 0,
+                        VX_TRIALS(3, 1));
     tcase_add_loop_test(tcase, coordinates_are_read_once, 0, 2);
     tcase_add_test(tcase, what_is_answered_already_is_not_run);
     tcase_add_test(tcase, on_a_cpu_too);
