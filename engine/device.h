@@ -70,8 +70,8 @@ struct vx_engine_options {
     size_t device_bytes;
     /* Geometry cache.  The CPU also builds geometries in it, so it bounds a request. */
     size_t cache_bytes;
-    /* CPU device only: the maps and layers that the running request has done.  A GPU's
-     * batches do not occupy the device thread. */
+    /* CPU device only: the maps and layers that the running request has done, and the same numbers
+     * again while one of them goes on.  A GPU's batches do not occupy the device thread. */
     struct vx_progress running;
 };
 

@@ -118,6 +118,8 @@ void vx_models_fail(struct vx_models *models, i32 instance, const char *text)
         vx_access_hide(row->reason); /* clients get it, too */
     }
     models->loads[instance].failed = true;
+    models->loads[instance].follows = false;
+    models->loads[instance].stale_ns = 0;
     vx_models_take_back(models, instance);
     vx_models_release(models, instance);
     /* An instance that is being unloaded stays UNLOADING. */
@@ -452,11 +454,13 @@ void vx_models_on_listing(struct vx_models *models,
     /* If the repository cannot be read, no model is unloaded. */
     if (listing->readable) {
         models->listing = *listing;
+        vx_models_follow_files(models, true);
         vx_models_wanted_before(models);
         models_follow_listing(models, !listing->quiet);
     } else {
         models->listing.begun_ns = listing->begun_ns;
         models_add_odds(&models->listing, listing);
+        vx_models_follow_files(models, false);
     }
     vx_models_wanted_after(models, listing->readable);
     vx_models_wanted_mark(models);

@@ -3,6 +3,7 @@
  *   models.c          instances and their states, as the listing asks for them
  *   models_workers.c  messages to workers and from them
  *   models_retry.c    suspects: loads whose worker died, and when they are retried
+ *   models_follow.c   versions that serve and whose files changed while a worker was away
  *   models_wanted.c   model_control: which models are wanted, which clients wait for them
  *
  * Owner    the table is the front's, through models.h.
@@ -34,7 +35,11 @@ struct vx_model_load {
     i64 retry_ns[VX_WORKERS_MAX];
     u32 refused; /* bit per worker that answered LOAD with an error and is still up */
     struct vx_why refusal; /* why the first of them did */
-    i32 notes_by;  /* one plus the worker that logs notes on the files; 0 = none yet */
+    i32 notes_by; /* one plus the worker that logs notes on the files; 0 = none yet */
+    /* When a worker found other files than those that it is to have, no worker has it, and its
+     * requests wait for a listing: they are not lost where the new files serve them.  0 = no. */
+    i64 stale_ns;
+    bool follows;  /* other files than it served: no worker has loaded them yet */
     bool failed;   /* it failed, and that was logged */
     bool served;   /* it was READY: its end is logged */
     bool replaced; /* a newer load of its version became READY: so says its end */
@@ -109,6 +114,11 @@ void vx_models_ask_workers(struct vx_models *models, i32 instance);
 void vx_models_feed(struct vx_models *models, i32 worker);
 /* Drops requests that can only run on workers that will not have the instance. */
 void vx_models_strand(struct vx_models *models, i32 instance);
+/* A worker found other files than the instance's.  True: it follows them, now or when a listing has
+ * seen them, and its requests wait. */
+bool vx_models_on_stale(struct vx_models *models, i32 instance);
+/* Of a listing: what waits for it follows the files that it has, or fails. */
+void vx_models_follow_files(struct vx_models *models, bool readable);
 /* While no worker has the instance: sets its reason, with why its first worker ended. */
 void vx_models_say_waiting(struct vx_models *models, i32 instance);
 /* Whether workers should have the instance. */

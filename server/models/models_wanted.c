@@ -437,6 +437,7 @@ static vx_status load_ended(const struct vx_models *models,
             if (models->loads[i].deaths < VX_LOAD_DEATHS_MAX) return VX_OK;
             dies = row;
         }
+        if (models->loads[i].stale_ns || models->loads[i].follows) return VX_OK;
         if (row->state == VX_INSTANCE_READY) serves = true;
         if (row->state == VX_INSTANCE_UNAVAILABLE) failed = row;
     }

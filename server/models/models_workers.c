@@ -89,6 +89,7 @@ static void models_send_load(struct vx_models *models, i32 instance, i32 worker)
     if (!vx_workers_send(*models->options.workers, worker, &message->head,
                          sizeof *message))
         return;
+    models->loads[instance].stale_ns = 0;
     if (notes) models->loads[instance].notes_by = worker + 1;
     vx_instance_set_put(&models->loading[worker], instance, true);
     models->reading[worker] = instance;
@@ -117,7 +118,7 @@ void vx_models_feed(struct vx_models *models, i32 worker)
 void vx_models_ask_workers(struct vx_models *models, i32 instance)
 {
     struct vx_model_load *load = &models->loads[instance];
-    load->ask = ++models->asks;
+    if (!load->ask) load->ask = ++models->asks;
     for (i32 w = 0; w < models_workers(models); w++) {
         if (!(load->placed & (1u << w)) || !worker_is_up(models, w)) continue;
         load->asked |= 1u << w;
@@ -349,6 +350,9 @@ static void models_on_refused(struct vx_models *models, i32 worker,
     struct vx_model_load *load = &models->loads[instance];
     if (!load->refused) load->refusal = message->why;
     load->refused |= 1u << worker;
+    if (message->code == VX_CODE_FAILED_PRECONDITION &&
+        vx_models_on_stale(models, instance))
+        return;
     bool loads = row->state == VX_INSTANCE_LOADING, goes_on;
     bool device = refusal_is_device(message->code);
     if (device) /* A load that fails changes nothing for what it would replace. */
@@ -381,6 +385,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
         return;
     }
     models->loads[instance].refused &= ~(1u << worker);
+    models->loads[instance].follows = false;
     bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;
     if (row->state == VX_INSTANCE_READY) row->reason[0] = '\0'; /* no longer waiting */

@@ -24,6 +24,7 @@ vx_e2e_test(NAME e2e_geometry_header FILE tests/e2e/test_geometry_header.py SECO
 vx_e2e_test(NAME e2e_batching FILE tests/e2e/test_batching.py RACES SECONDS 15)
 vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py RACES SECONDS 12)
 vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py RACES SECONDS 15)
+vx_e2e_test(NAME e2e_model_follow FILE tests/e2e/test_model_follow.py RACES SECONDS 8)
 vx_e2e_test(NAME e2e_failover FILE tests/e2e/test_failover.py RACES SECONDS 45)
 vx_e2e_test(NAME e2e_gpu FILE tests/e2e/test_gpu.py RACES SECONDS 12)
 # Over tests/amd's stand-ins, which compile every kernel that a model launches: most of its time.

@@ -405,24 +405,6 @@ def test_a_load_that_its_client_does_not_wait_for(tmp_path):
         daemon.stop = lambda: None
 
 
-def test_a_restarted_worker_does_not_serve_files_that_nobody_loaded(tmp_path):
-    repository = tmp_path / "repository"
-    ConvModel(seed=1).write(repository)
-    new = ConvModel(seed=2)
-    coords, feats = random_grid(1, 100)
-    with serving(repository, tmp_path, "--threads", "1") as (daemon, client, control):
-        put_weights(repository, new)  # the same shapes: nothing but the files' times differ
-        os.kill(daemon.workers()[0], signal.SIGKILL)
-        daemon.wait_for("the refusal", lambda: control.index()["conv", "1"][0] == "UNAVAILABLE")
-        assert "changed on disk" in control.index()["conv", "1"][1]
-        with pytest.raises(voxeld.Unavailable):
-            client.infer("conv", coords, feats)
-        daemon.signal(signal.SIGHUP)
-        daemon.wait_for("the new files", lambda: control.index()["conv", "1"][0] == "READY")
-        assert np.allclose(client.infer("conv", coords, feats)["out"],
-                           new.answer(coords, feats), atol=1e-3)
-
-
 def test_models_are_where_placement_says(tmp_path):
     repository = tmp_path / "repository"
     for name in ("one", "other", "all"):

@@ -113,3 +113,9 @@ void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
     struct spread spread = {task, context};
     vx_pool_spread(cpu->pool, &(struct vx_pool_job){count, grain, spread_task, &spread});
 }
+
+void vx_cpu_tell(struct vx_cpu *cpu, void (*told)(void *context), void *context)
+{
+    VX_ASSERT(cpu->magic == CPU_MAGIC);
+    vx_pool_tell(cpu->pool, told, context);
+}

@@ -75,6 +75,11 @@ i32 vx_cpu_threads(const struct vx_cpu *cpu);
 void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
                    void (*task)(void *context, i64 begin, i64 end), void *context);
 
+/* told(context) is called on the thread that calls an operator, or spread, while that goes on:
+ * with each chunk but the first that this thread takes.  A chunk takes microseconds of most layers,
+ * and of the widest seconds. */
+void vx_cpu_tell(struct vx_cpu *cpu, void (*told)(void *context), void *context);
+
 void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args);
 /* Of the same its first `rows` rows only, for a warm-up. */
 void vx_cpu_conv_rows(struct vx_cpu *cpu, const struct vx_conv_args *args, i64 rows);
@@ -98,10 +103,7 @@ void vx_cpu_convert(struct vx_cpu *cpu, const struct vx_convert_args *args);
 void vx_cpu_e4m3(struct vx_cpu *cpu, const struct vx_e4m3_args *args);
 void vx_cpu_row_gather(struct vx_cpu *cpu, const struct vx_row_gather_args *args);
 void vx_cpu_pool(struct vx_cpu *cpu, const struct vx_pool_args *args);
-/* In parts, in their order: a tensor may have a GiB or more for one voxel, and its caller says
- * between them that it goes on. */
-i64 vx_cpu_to_dense_parts(const struct vx_to_dense_args *args);
-void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args, i64 part);
+void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args);
 void vx_cpu_voxelize(struct vx_cpu *cpu, const struct vx_voxelize_args *args);
 void vx_cpu_devoxelize(struct vx_cpu *cpu, const struct vx_devoxelize_args *args);
 void vx_cpu_global_pool(struct vx_cpu *cpu, const struct vx_global_pool_args *args);

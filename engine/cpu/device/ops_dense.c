@@ -8,9 +8,6 @@
 
 /* Channels of a row that are converted together. */
 #define PART_CHANNELS 256
-/* Numbers of a part: 16 MiB of f32, which takes a few milliseconds, and some hundred when the
- * memory is new and other processes want the cores; a part costs one start of the threads. */
-#define PART_NUMBERS (4 << 20)
 
 static size_t number_bytes(const struct vx_to_dense_args *args)
 {
@@ -23,32 +20,13 @@ static i64 plane_of(const struct vx_to_dense_args *args)
     return (i64)args->shape[0] * args->shape[1] * args->shape[2];
 }
 
-/* The numbers, or the rows, of a part. */
-struct part {
-    const struct vx_to_dense_args *args;
-    i64 first, count;
-};
-
-static i64 parts_of(i64 count, i64 each)
-{
-    return (count + each - 1) / each;
-}
-
-static struct part part_make(const struct vx_to_dense_args *args, i64 part, i64 each,
-                             i64 all)
-{
-    const i64 first = part * each;
-    return (struct part){args, first, all - first < each ? all - first : each};
-}
-
 /* All types have zero bytes for 0. */
 static void zero_task(void *context, i64 begin, i64 end)
 {
     const struct vx_op *op = context;
-    const struct part *part = op->args;
-    const size_t bytes = number_bytes(part->args);
-    memset((u8 *)part->args->out + (size_t)(part->first + begin) * bytes, 0,
-           (size_t)(end - begin) * bytes);
+    const struct vx_to_dense_args *args = op->args;
+    const size_t bytes = number_bytes(args);
+    memset((u8 *)args->out + (size_t)begin * bytes, 0, (size_t)(end - begin) * bytes);
 }
 
 static i64 place_of(const struct vx_to_dense_args *args, u64 key)
@@ -66,8 +44,7 @@ static i64 place_of(const struct vx_to_dense_args *args, u64 key)
 
 static void row_scatter(const struct vx_op *op, const f32 *row, i64 place)
 {
-    const struct part *part = op->args;
-    const struct vx_to_dense_args *args = part->args;
+    const struct vx_to_dense_args *args = op->args;
     const i64 plane = plane_of(args);
     u16 halves[PART_CHANNELS];
     if (args->type == VX_NUMBER_F32) {
@@ -90,43 +67,19 @@ static void row_scatter(const struct vx_op *op, const f32 *row, i64 place)
 static void scatter_task(void *context, i64 begin, i64 end)
 {
     const struct vx_op *op = context;
-    const struct part *part = op->args;
-    const struct vx_to_dense_args *args = part->args;
-    for (i64 i = part->first + begin; i < part->first + end; i++)
+    const struct vx_to_dense_args *args = op->args;
+    for (i64 i = begin; i < end; i++)
         row_scatter(op, args->in + (i64)args->rows[i] * args->c,
                     place_of(args, args->keys[i]));
 }
 
-static i64 numbers_of(const struct vx_to_dense_args *args)
-{
-    return args->samples * (i64)args->c * plane_of(args);
-}
-
-static i64 part_rows(const struct vx_to_dense_args *args)
-{
-    return PART_NUMBERS / args->c;
-}
-_Static_assert(PART_NUMBERS >= VX_CHANNELS_MAX, "a part has a row at least");
-
-i64 vx_cpu_to_dense_parts(const struct vx_to_dense_args *args)
+void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args)
 {
     VX_ASSERT(args->c >= 1);
     VX_ASSERT(args->c <= VX_CHANNELS_MAX);
-    return parts_of(numbers_of(args), PART_NUMBERS) + parts_of(args->n, part_rows(args));
-}
-
-void vx_cpu_to_dense(struct vx_cpu *cpu, const struct vx_to_dense_args *args, i64 part)
-{
-    const i64 numbers = numbers_of(args), zeros = parts_of(numbers, PART_NUMBERS);
-    VX_ASSERT(part >= 0);
-    VX_ASSERT(part < vx_cpu_to_dense_parts(args));
     VX_ASSERT(args->type >= VX_NUMBER_F32);
     VX_ASSERT(args->type <= VX_NUMBER_BF16);
-    if (part < zeros) {
-        const struct part zero = part_make(args, part, PART_NUMBERS, numbers);
-        vx_op_run(cpu, zero.count, VX_PIECE_ELEMENTS, zero_task, &zero);
-        return;
-    }
-    const struct part rows = part_make(args, part - zeros, part_rows(args), args->n);
-    vx_op_run(cpu, rows.count, vx_piece_rows(args->c), scatter_task, &rows);
+    vx_op_run(cpu, args->samples * (i64)args->c * plane_of(args), VX_PIECE_ELEMENTS,
+              zero_task, args);
+    vx_op_run(cpu, args->n, vx_piece_rows(args->c), scatter_task, args);
 }

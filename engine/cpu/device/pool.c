@@ -32,7 +32,10 @@ struct vx_pool {
     atomic_int inside;               /* workers that have joined and not left */
     const struct vx_pool_job *job;   /* NULL: no worker may join any more */
     bool closing;
-    bool busy; /* a job is being spread; only the caller reads and writes it */
+    /* Only the caller reads and writes these. */
+    bool busy;                   /* a job is being spread */
+    void (*told)(void *context); /* or NULL */
+    void *told_context;
     atomic_int_fast64_t next;
     struct worker workers[];
 };
@@ -52,6 +55,7 @@ static void work(struct vx_pool *pool, const struct vx_pool_job *job, i32 index)
         i64 begin =
             atomic_fetch_add_explicit(&pool->next, job->grain, memory_order_relaxed);
         if (begin >= job->count) return;
+        if (!index && begin && pool->told) pool->told(pool->told_context);
         i64 end = job->count - begin > job->grain ? begin + job->grain : job->count;
         job->task(job->context, index, begin, end);
     }
@@ -144,6 +148,14 @@ void vx_pool_close(struct vx_pool **pool)
 i32 vx_pool_threads(const struct vx_pool *pool)
 {
     return pool->threads;
+}
+
+void vx_pool_tell(struct vx_pool *pool, void (*told)(void *context), void *context)
+{
+    VX_ASSERT(pool->magic == POOL_MAGIC);
+    VX_ASSERT(!pool->busy);
+    pool->told = told;
+    pool->told_context = context;
 }
 
 /* Lets no more workers join, and waits until those inside have finished their chunk. */

@@ -4,6 +4,7 @@
  * spins for a moment before it sleeps: layers follow each other within microseconds.
  *
  *   VX_TRY(vx_pool_open(threads, &pool));
+ *   vx_pool_tell(pool, told, context);                           (not needed)
  *   vx_pool_spread(pool, &(struct vx_pool_job){n, 512, task, context});
  *   vx_pool_close(&pool);
  *
@@ -32,6 +33,9 @@ struct vx_pool_job {
 VX_MUST_USE vx_status vx_pool_open(i32 threads, struct vx_pool **pool);
 void vx_pool_close(struct vx_pool **pool);
 i32 vx_pool_threads(const struct vx_pool *pool);
+/* The thread that spreads calls told(context) whenever it takes a chunk but the first of a job: a
+ * long job goes on.  It takes no more once it waits for a thread that does not end its own. */
+void vx_pool_tell(struct vx_pool *pool, void (*told)(void *context), void *context);
 /* Runs task over [0, count) in chunks; returns when all are done. */
 void vx_pool_spread(struct vx_pool *pool, const struct vx_pool_job *job);
 

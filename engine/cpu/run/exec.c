@@ -51,9 +51,16 @@ void vx_exec_close(struct vx_exec **exec)
     vx_free(it);
 }
 
+static void exec_on_chunk(void *context)
+{
+    const struct vx_exec *exec = context;
+    if (exec->tells) vx_job_tell_again(exec->tells);
+}
+
 void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running)
 {
     exec->running = *running;
+    vx_cpu_tell(exec->cpu, running->report ? exec_on_chunk : NULL, exec);
 }
 
 size_t vx_exec_bytes(const struct vx_exec *exec)
@@ -139,6 +146,7 @@ static vx_status job_begin(struct vx_job *job)
     const i64 alone[VX_SETS_MAX] = {item->voxels}; /* the least that it needs */
     VX_TRY(vx_exec_fits(job->plan, job->bytes, alone, &item->why));
     item->geometry_ns = item->convert_ns = item->compute_ns = 0;
+    job->exec->tells = job;
     VX_TRY(job_geometry(job, 0));
     for (i32 stage = 1; stage <= last_stage(job); stage++) {
         job_layers(job, stage - 1);
@@ -159,6 +167,7 @@ static void job_outputs(struct vx_job *job)
 
 static void job_end(struct vx_job *job)
 {
+    job->exec->tells = NULL;
     if (job->geometry) vx_geometry_drop(job->exec->cache, &job->geometry);
 }
 

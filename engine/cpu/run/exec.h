@@ -35,8 +35,9 @@ VX_MUST_USE vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu,
                                    struct vx_exec **exec);
 void vx_exec_close(struct vx_exec **exec);
 
-/* Sets the report of a request's progress: before each set, map and launch, behind the last,
- * and then before each part of a dense output. */
+/* Sets the report of a request's progress: before each set, map and launch, and behind the last.
+ * While a request goes on within one of these, or before or behind them, the last is reported again,
+ * with each chunk that the device thread takes (cpu.h). */
 void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running);
 
 /* The item has voxels and asks for nothing, and vx_item_begin has run on it. */

@@ -77,9 +77,8 @@ void vx_job_tell(struct vx_job *job)
 
 void vx_job_tell_again(const struct vx_job *job)
 {
-    i64 total = vx_exec_warm_pieces(job->plan) - 1;
-    if (job->running.report)
-        job->running.report(job->running.context, job->told - 1, total);
+    i64 total = vx_exec_warm_pieces(job->plan) - 1, done = job->told ? job->told - 1 : 0;
+    if (job->running.report) job->running.report(job->running.context, done, total);
 }
 
 /* --- sets --- */

@@ -46,8 +46,9 @@ struct vx_exec {
     size_t bytes;
     size_t used_max;
     struct vx_progress running;
-    struct vx_job asking; /* the request that asks; item NULL = none does */
-    bool launched;        /* its layers are done */
+    const struct vx_job *tells; /* the request whose progress is told now, or NULL */
+    struct vx_job asking;       /* the request that asks; item NULL = none does */
+    bool launched;              /* its layers are done */
 };
 
 struct vx_job vx_job_make(struct vx_exec *exec, const struct vx_plan *plan,
@@ -64,7 +65,8 @@ VX_MUST_USE vx_status vx_job_place(struct vx_job *job, i32 stage);
 /* A large request takes many seconds, so its progress is reported: before each set, map and
  * launch, and at the end. */
 void vx_job_tell(struct vx_job *job);
-/* The same within one of these: it goes on, and has nothing more done. */
+/* The same within one of these, which may take many seconds, too: it goes on, and has nothing more
+ * done. */
 void vx_job_tell_again(const struct vx_job *job);
 /* Carries out one launch of the plan: geometry and tensors are there. */
 void vx_job_launch(const struct vx_job *job, i32 index);

@@ -97,11 +97,7 @@ static void job_write_dense(struct vx_job *job, i32 output)
         .out = job->item->outputs[output],
     };
     memcpy(args.shape, layer->shape, sizeof args.shape);
-    const i64 parts = vx_cpu_to_dense_parts(&args);
-    for (i64 part = 0; part < parts; part++) {
-        vx_job_tell_again(job);
-        vx_cpu_to_dense(job->exec->cpu, &args, part);
-    }
+    vx_cpu_to_dense(job->exec->cpu, &args);
 }
 
 /* Converts the wanted outputs that are not in the caller's memory already. */

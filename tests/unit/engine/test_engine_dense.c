@@ -1,5 +1,5 @@
-/* Dense outputs of few voxels and many samples on the CPU device: they are written in parts,
- * between which it says that it goes on, and limits.samples refuses them before any layer runs.
+/* Dense outputs of few voxels and many samples on the CPU device: it says that it goes on while it
+ * writes them, and limits.samples refuses them before any layer runs.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A sample is a part of a dense output: 4 Mi numbers.  Two layers; the features are read. */
+/* 4 Mi numbers each sample.  Two layers; the features are read. */
 #define PLANE   (256 * 256 * 64)
 #define SAMPLES 4
 #define NETWORK(limits_)                                                                 \
@@ -72,15 +72,15 @@ static struct vx_item run(const char *network, bool dense)
     return item;
 }
 
-/* A report for the launch, one behind it, and one for each part: zeros of a sample each, then
- * the voxels.  Without it, one of 512 samples looked like a device that hangs. */
+/* A report for the launch, one behind it, and many of the same while the zeros are written.
+ * Without them, an output of 512 samples looked like a device that hangs. */
 START_TEST(it_says_that_it_goes_on)
 {
     const f32 *number = (const void *)out;
     const struct vx_item item = run(NETWORK(""), true);
     ck_assert_msg(!item.status.fault, "%s", item.why.text);
     ck_assert_int_eq(said, 2);
-    ck_assert_int_eq(again, SAMPLES + 1);
+    ck_assert_int_ge(again, SAMPLES);
     i64 others = 0;
     for (i64 i = 0; i < (i64)SAMPLES * PLANE; i++) others += number[i] != 0;
     ck_assert_int_eq(others, 2);

@@ -273,6 +273,7 @@ struct steps {
 static void on_step(void *context, i64 done, i64 total)
 {
     struct steps *steps = context;
+    if (steps->said && done == steps->said - 1) return; /* that one goes on */
     ck_assert_int_eq(done, steps->said++);
     steps->total = total;
 }

@@ -122,15 +122,26 @@ START_TEST(a_default_size_that_does_not_fit_is_skipped)
 }
 END_TEST
 
+#define STEPS 8
+
 struct steps {
     i64 said, done, total;
+    i64 again[STEPS]; /* the times that step went on */
 };
 
 static void on_step(void *context, i64 done, i64 total)
 {
     struct steps *steps = context;
+    ck_assert_int_lt(total, STEPS);
+    bool first = steps->said % (total + 1) == 0; /* the last request has told of all */
+    if (done == steps->done && steps->said && !(first && !done)) {
+        steps->again[done]++;
+        return;
+    }
     ck_assert_int_eq(done, steps->said % (total + 1));
-    *steps = (struct steps){steps->said + 1, done, total};
+    steps->said++;
+    steps->done = done;
+    steps->total = total;
 }
 
 /* A request reports each part of its work, in order: one map, two convolutions, a linear layer
@@ -159,6 +170,59 @@ START_TEST(a_request_tells_of_its_steps)
     }
     vx_engine_unload(vx_rig_engine, &model);
     vx_free(request);
+}
+END_TEST
+
+/* A solid block in place of the request's few voxels. */
+#define LONG_SIDE 28
+#define LONG      (LONG_SIDE * LONG_SIDE * LONG_SIDE)
+
+static void run_long(struct vx_model *model)
+{
+    struct vx_item item = {
+        .coords_columns = 4, .voxels = LONG, .feats_dtype = VX_DTYPE_F32};
+    i32(*coords)[4] = vx_alloc_zero(LONG * sizeof *coords);
+    f32 *feats = vx_alloc_zero((size_t)LONG * VX_RIG_CHANNELS * sizeof *feats);
+    f32 *out = vx_alloc_zero((size_t)LONG * 4 * sizeof *out);
+    for (i32 i = 0; i < LONG; i++) {
+        coords[i][1] = i / (LONG_SIDE * LONG_SIDE);
+        coords[i][2] = i / LONG_SIDE % LONG_SIDE;
+        coords[i][3] = i % LONG_SIDE;
+    }
+    item.coords = coords[0];
+    item.feats = feats;
+    item.outputs[0] = out;
+    vx_rig_name(&item);
+    vx_rig_run(model, &item);
+    ck_assert_msg(!item.status.fault, "%s", item.why.text);
+    vx_free(coords);
+    vx_free(feats);
+    vx_free(out);
+}
+
+/* A request of many rows tells within each step that it goes on: while it builds its map, in each
+ * layer, and before and behind them.  Else the watchdog takes one layer of 20 s for a hang.  A
+ * convolution has a chunk of 512 rows, and all but the first are told. */
+START_TEST(a_request_tells_within_its_steps)
+{
+    struct steps steps = {0};
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = 64 << 20,
+                                              .cache_bytes = 32 << 20,
+                                              .running = {on_step, &steps}};
+    struct vx_why why = {""};
+    vx_engine_close(&vx_rig_engine);
+    ck_assert(!vx_engine_open(&options, &why, &vx_rig_engine).fault);
+    struct vx_model *model = load_slow("20000");
+    ck_assert(!vx_engine_warm(vx_rig_engine, model, &why).fault);
+    for (i64 i = 0; i < STEPS; i++) ck_assert_int_eq(steps.again[i], 0);
+    run_long(model);
+    ck_assert_int_eq(steps.said, 1 + 4 + 1);
+    for (i64 i = 0; i < steps.said - 1; i++) ck_assert_int_ge(steps.again[i], 3);
+    for (i64 conv = 1; conv <= 3; conv++) /* two of them, and a linear layer */
+        ck_assert_int_ge(steps.again[conv], LONG / 512);
+    vx_engine_unload(vx_rig_engine, &model);
 }
 END_TEST
 
@@ -345,6 +409,7 @@ int main(void)
     tcase_add_test(tcase, requests_run_between_the_pieces);
     tcase_add_test(tcase, a_default_size_that_does_not_fit_is_skipped);
     tcase_add_test(tcase, a_request_tells_of_its_steps);
+    tcase_add_test(tcase, a_request_tells_within_its_steps);
     tcase_add_test(tcase, a_warm_up_gives_way);
     tcase_add_test(tcase, coordinates_of_a_warm_up_are_no_part_of_the_device_memory);
     tcase_add_test(tcase, what_is_taken_fits_the_cache);

@@ -125,6 +125,79 @@ START_TEST(test_no_allocation)
 }
 END_TEST
 
+static void count_told(void *context)
+{
+    (*(i64 *)context)++;
+}
+
+/* Each chunk that the caller takes is told, but the first of a job: small jobs are silent. */
+START_TEST(test_chunks_are_told)
+{
+    static const i64 cases[][3] = {
+        {0, 3, 0}, {3, 3, 0}, {4, 3, 1}, {10, 3, 3}, {100, 1, 99}};
+    struct vx_pool *pool;
+    ck_assert_ptr_null(vx_pool_open(1, &pool).fault);
+    for (size_t i = 0; i < VX_COUNT(cases); i++) {
+        i64 told = 0;
+        vx_pool_tell(pool, count_told, &told);
+        check_spread(pool, cases[i][0], cases[i][1]);
+        ck_assert_int_eq(told, cases[i][2]);
+    }
+    vx_pool_tell(pool, NULL, NULL);
+    check_spread(pool, 100, 1);
+    vx_pool_close(&pool);
+}
+END_TEST
+
+/* Worker 1 hangs in a chunk, and the caller takes all others. */
+#define HANG_CHUNKS 50
+struct hang {
+    atomic_int inside, callers;
+    atomic_bool over;
+    i64 told;
+    i64 first; /* the caller took the job's first chunk: it was not told */
+};
+
+static void hang_task(void *context, i32 worker, i64 begin, i64 end)
+{
+    struct hang *hang = context;
+    (void)end;
+    if (worker) {
+        atomic_store(&hang->inside, 1);
+        VX_WAIT_UNTIL(atomic_load(&hang->over));
+        return;
+    }
+    VX_WAIT_UNTIL(atomic_load(&hang->inside));
+    hang->first += !begin;
+    atomic_fetch_add(&hang->callers, 1);
+}
+
+static void hang_end(void *context)
+{
+    struct hang *hang = context;
+    VX_WAIT_UNTIL(atomic_load(&hang->callers) == HANG_CHUNKS - 1);
+    /* sleep: in which nothing may be told, as the caller only waits */
+    nanosleep(&(struct timespec){0, 20 * 1000 * 1000}, NULL);
+    atomic_store(&hang->over, true);
+}
+
+/* Nothing is told while a thread hangs: the watchdog finds it. */
+START_TEST(test_a_thread_that_hangs_is_silent)
+{
+    struct vx_pool *pool;
+    struct hang hang = {0};
+    pthread_t thread;
+    ck_assert_ptr_null(vx_pool_open(2, &pool).fault);
+    vx_pool_tell(pool, count_told, &hang.told);
+    ck_assert_ptr_null(vx_thread_open(&thread, VX_ROLE_MAIN, hang_end, &hang).fault);
+    vx_pool_spread(pool, &(struct vx_pool_job){HANG_CHUNKS, 1, hang_task, &hang});
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(hang.callers, HANG_CHUNKS - 1);
+    ck_assert_int_eq(hang.told, HANG_CHUNKS - 1 - hang.first);
+    vx_pool_close(&pool);
+}
+END_TEST
+
 START_TEST(test_quota)
 {
     static const struct {
@@ -170,6 +243,8 @@ int main(void)
     tcase_add_test(cases, test_many_jobs);
     tcase_add_test(cases, test_threads_work_together);
     tcase_add_test(cases, test_no_allocation);
+    tcase_add_test(cases, test_chunks_are_told);
+    tcase_add_test(cases, test_a_thread_that_hangs_is_silent);
     tcase_add_loop_test(cases, test_quota, 0, 14);
     tcase_add_test(cases, test_cores);
     suite_add_tcase(suite, cases);
