@@ -97,7 +97,7 @@ static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
 {
     struct vx_geometry_fact fact = {0};
     if (call->is_gone || !call->job.must_hold) return false;
-    if (!vx_geometries_find(infer->geometries, call->request.coords_ref, &fact))
+    if (!vx_geometries_find(infer->geometries, vx_infer_coords_ref(call), &fact))
         return false;
     call->job.holders = fact.workers & vx_infer_may_hold(infer, call);
     if (!call->job.holders) return false;
