@@ -131,6 +131,7 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
     if (end->done->geometry_kept)
         vx_geometries_kept(infer->geometries, coords_ref, end->worker, call->job.voxels,
                            &cost);
+    if (end->done->ran) vx_infer_pay_made(infer, call, end->done);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;
