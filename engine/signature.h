@@ -109,7 +109,8 @@ struct vx_signature {
     i64 voxels_max;             /* in one request */
     enum vx_bound voxels_bound; /* what makes it no larger */
     i32 samples_max;            /* in one request that wants a dense output */
-    i32 shape[3];      /* spatial_shape; zeros = it has none, nor may a request */
+    bool predicts; /* features decide how many voxels its sets have, up to limits.sets */
+    i32 shape[3];  /* spatial_shape; zeros = it has none, nor may a request */
     i64 weights_bytes; /* on the device */
     i32 layers_count;  /* as written in network.json */
     i32 fp8_layers;    /* of them, those that multiply e4m3 */

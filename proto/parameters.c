@@ -102,8 +102,8 @@ static vx_status parameter_geometry(const struct place *place, const Parameter *
                   INVALID_ARGUMENT, "a parameter is not a coords_ref",
                   PLACE_FORMAT
                   ": expected \"\" or a coords_ref from an answer, 32 digits of "
-                  "lower-case hexadecimal, got '%.60s'",
-                  PLACE_TEXT(place), text);
+                  "lower-case hexadecimal, got %zu bytes that begin with '%.4s'",
+                  PLACE_TEXT(place), strlen(text), text);
     request->coords_named = true;
     return VX_OK;
 }

@@ -197,6 +197,9 @@ static vx_status model_read(struct vx_model *model, const struct paths *paths,
     if (gpu) plan = vx_plan_gpu(vx_number_bytes(model->number));
     model->signature.voxels_max = model->network->voxels_max;
     model->signature.samples_max = model->network->samples_max;
+    for (i32 s = 0; s < model->network->sets_count; s++)
+        if (vx_set_is_predicted(&model->network->sets[s].key))
+            model->signature.predicts = true;
     model->signature.batching = model->network->batching;
     return vx_plan_build(model->graph, &plan, &arena, &model->plan);
 }

@@ -220,6 +220,20 @@ static void notes_blocks(const struct vx_network *network, struct vx_page *page)
              "\"spatial_shape\" if that happens");
 }
 
+/* Only sets by occupancy grow: those that keep voxels are smaller than what they keep of. */
+static void notes_growth(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {page, "limits.sets has no bound for", 0};
+    for (i32 s = 1; s < network->sets_count; s++) {
+        const struct vx_set *set = &network->sets[s];
+        if (set->key.rule == VX_SET_LIVE && !set->rows_max)
+            note_name(&note, network->layers[set->layer].name);
+    }
+    note_end(&note,
+             "; features decide how many voxels there are, and one request may take "
+             "as long as the largest set that fits: set it to as many as yours need");
+}
+
 vx_status vx_notes_write(const struct vx_network *network,
                          const struct vx_safetensors *file, struct vx_why *why,
                          struct vx_page *page)
@@ -232,5 +246,6 @@ vx_status vx_notes_write(const struct vx_network *network,
     notes_layouts(network, page);
     notes_libraries(network, page);
     notes_blocks(network, page);
+    notes_growth(network, page);
     return VX_OK;
 }

@@ -179,6 +179,26 @@ static vx_status parse_sets(struct vx_network *network, const struct vx_json *ob
     return VX_OK;
 }
 
+/* The most bytes of a gRPC message, and so of an answer. */
+#define ANSWER_BYTES_MAX INT32_MAX
+
+/* Unless the author says more, for clients with shared memory, nothing is computed that no message
+ * has room for: so many samples of the smallest dense output. */
+static i32 samples_default(const struct vx_network *network)
+{
+    i64 samples = 0;
+    for (i32 o = 0; o < network->outputs_count; o++) {
+        const struct vx_network_output *output = &network->outputs[o];
+        const struct vx_layer *layer = &network->layers[output->layer];
+        if (layer->op != VX_OP_TO_DENSE) continue;
+        i64 bytes = (i64)layer->channels * (i64)vx_dtype_bytes(output->dtype);
+        for (int axis = 0; axis < 3; axis++) bytes *= layer->shape[axis];
+        if (ANSWER_BYTES_MAX / bytes > samples) samples = ANSWER_BYTES_MAX / bytes;
+    }
+    if (!samples || samples > VX_SAMPLE_MAX + 1) return VX_SAMPLE_MAX + 1;
+    return (i32)samples;
+}
+
 /* "samples": how many a request may have that wants a dense output.  Nothing else has a size
  * that follows from the numbers of samples, so that elsewhere the limit would bound nothing. */
 static vx_status parse_samples(struct vx_network *network, const struct vx_json *value,
@@ -202,7 +222,7 @@ vx_status vx_network_parse_limits(struct vx_network *network, const struct vx_js
 {
     const struct vx_json *limits = vx_json_find(root, "limits"), *value = NULL;
     network->voxels_max = VX_NETWORK_VOXELS_DEFAULT;
-    network->samples_max = VX_SAMPLE_MAX + 1;
+    network->samples_max = samples_default(network);
     if (limits) {
         VX_TRY(
             vx_network_check_keys(limits, WORDS("voxels_max", "samples", "sets"), why));

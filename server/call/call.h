@@ -55,7 +55,8 @@ struct vx_call {
     i64 deadline_ns;        /* from gRPC; VX_NEVER when none */
     char traceparent[VX_TRACEPARENT_BYTES]; /* "" when none */
     struct vx_access_ticket ticket;         /* who asks; zeros unless access is on */
-    char tracestate[VX_TRACESTATE_BYTES];   /* "" when none, or when it is too long */
+    struct vx_coords_ref names_mask; /* ModelInfer: of the token's names of geometries */
+    char tracestate[VX_TRACESTATE_BYTES]; /* "" when none, or when it is too long */
 
     struct vx_request request; /* ModelInfer */
     u64 body_bytes;            /* ModelInfer: size of the whole message */

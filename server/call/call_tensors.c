@@ -35,7 +35,8 @@ static vx_status copy_coords(const struct vx_call_memory *memory, struct vx_why 
     VX_ENSURE_WHY(vx_regions_read(memory->regions, held,
                                   slots->memory(slots->context, &input->place)),
                   why, FAILED_PRECONDITION, "a region was truncated by its client",
-                  "input '%.60s': its shared memory object was truncated by the client",
+                  "input '%.60s': its shared memory object was truncated by the "
+                  "client, or /dev/shm is full",
                   input->name);
     return VX_OK;
 }

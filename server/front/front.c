@@ -343,6 +343,7 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .context = front,
     };
     vx_coords_ref_key_make(&options.coords_ref_key);
+    vx_coords_ref_key_make(&options.owners_key);
     struct vx_why said = {""};
     vx_status status = vx_rpc_open(&options, &said, &front->rpc);
     if (status.fault) vx_why_set(why, "grpc: %.240s", vx_status_text(status, &said));

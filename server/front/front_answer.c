@@ -8,20 +8,31 @@
 
 void vx_front_note_failure(struct vx_front *front, const struct vx_rpc_refusal *refusal)
 {
-    struct vx_failure failure = {.code = refusal->code, .method = refusal->method};
+    struct vx_failure failure = {
+        .code = refusal->code, .method = refusal->method, .no_model = true};
     vx_utf8_print(failure.model, sizeof failure.model, "%s", refusal->model);
     vx_utf8_print(failure.text, sizeof failure.text, "%s", refusal->text);
     vx_failures_note(&front->metrics->failures, &failure);
 }
 
+/* Sentences of these methods have the name of a region, which is its client's alone. */
+static bool front_names_region(i32 method)
+{
+    return method >= VX_METHOD_ID_SYSTEM_SHARED_MEMORY_STATUS &&
+           method <= VX_METHOD_ID_CUDA_SHARED_MEMORY_UNREGISTER;
+}
+
 void vx_front_fail(struct vx_front *front, struct vx_call **call, vx_status status,
                    const struct vx_why *why)
 {
+    const i32 method = (*call)->method;
     vx_front_note_failure(
-        front, &(struct vx_rpc_refusal){.code = vx_status_code(status),
-                                        .method = vx_method_get((*call)->method)->path,
-                                        .model = "",
-                                        .text = vx_status_text(status, why)});
+        front,
+        &(struct vx_rpc_refusal){
+            .code = vx_status_code(status),
+            .method = vx_method_get(method)->path,
+            .model = "",
+            .text = vx_status_text(status, front_names_region(method) ? NULL : why)});
     vx_rpc_fail(front->rpc, call, status, why);
 }
 

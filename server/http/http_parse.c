@@ -75,11 +75,23 @@ static int parse_on_headers(llhttp_t *llhttp)
     return 0;
 }
 
+/* "http://host:8002/metrics" is "/metrics" (RFC 9112, 3.2.2); whose name came does not matter. */
+static char *parse_absolute(char *target)
+{
+    static const char scheme[] = "http://";
+    if (strncasecmp(target, scheme, sizeof scheme - 1) != 0) return target;
+    char *path = target + sizeof scheme - 1 + strcspn(target + sizeof scheme - 1, "/?");
+    if (*path != '/') *--path = '/'; /* "http://host" is "/" */
+    return path;
+}
+
 /* Pauses llhttp, so that the caller learns where the request ends. */
 static int parse_on_end(llhttp_t *llhttp)
 {
     struct vx_http_parser *parser = llhttp->data;
     parser->path[parser->target_length] = '\0';
+    const char *path = parse_absolute(parser->path);
+    memmove(parser->path, path, strlen(path) + 1);
     char *query = strchr(parser->path, '?');
     parser->query = "";
     if (query) {

@@ -59,7 +59,7 @@ static void reply_add_geometry(const struct vx_call *call, const struct vx_infer
     reply_add(reply, "coords_ref", 0);
     struct vx_reply_parameter *name = &reply->parameters[reply->parameters_count - 1];
     name->kind = VX_PARAMETER_TEXT;
-    vx_coords_ref_print(vx_infer_coords_ref(call), name->text);
+    vx_coords_ref_print(vx_infer_name(call), name->text);
 }
 
 static void infer_reply(struct vx_infer *infer, struct vx_call *call,
@@ -267,8 +267,8 @@ static vx_status infer_check_voxels(const struct vx_infer *infer,
 vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why)
 {
     call->geometry_unknown = true;
-    char name[VX_COORDS_REF_TEXT_BYTES];
-    vx_coords_ref_print(call->request.coords_ref, name);
+    char name[VX_COORDS_REF_SHORT_BYTES];
+    vx_coords_ref_print_short(call->request.coords_ref, name);
     VX_FAIL_WHY(why, FAILED_PRECONDITION, "the geometry is not known here",
                 "coords_ref '%s' is not known here, or no longer: send coords again",
                 name);

@@ -139,9 +139,9 @@ static void infer_log_access(const struct vx_infer *infer, const struct vx_call 
     static const struct vx_done_item nothing;
     const struct vx_done_item *done = end->done ? end->done : &nothing;
     bool well = !end->status.fault && end->done;
-    char geometry[VX_COORDS_REF_TEXT_BYTES] = "";
+    char geometry[VX_COORDS_REF_SHORT_BYTES] = "";
     if (vx_coords_ref_there(call->request.coords_ref))
-        vx_coords_ref_print(call->request.coords_ref, geometry);
+        vx_coords_ref_print_short(call->request.coords_ref, geometry);
     VX_LOG(
         ACCESS, VX_LOG_TEXT("code", vx_code_name(vx_infer_code(call, end))),
         VX_LOG_TEXT("method", strrchr(vx_method_get(call->method)->path, '/') + 1),
@@ -204,16 +204,48 @@ static void infer_log(const struct vx_infer *infer, const struct vx_call *call,
     if (trace.exported) vx_infer_export(infer, call, end, steps, &trace);
 }
 
+/* Whether the sentence names a region: only the client that sent a region's name reads it. */
+static bool infer_names_region(const struct vx_call *call, const struct vx_infer_end *end)
+{
+    return call->regions_status.fault && end->status.fault == call->regions_status.fault;
+}
+
+/* Workers put voxels, and nothing else that clients sent, in parentheses. */
+static void hide_voxels(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at; at++) {
+        *to++ = *at;
+        if (*at != '(') continue;
+        const char *end = strchr(at, ')');
+        if (!end) break;             /* the sentence was cut, perhaps inside a voxel */
+        if (end - at <= 3) continue; /* shorter than any voxel */
+        memcpy(to, "...", 3);
+        to += 3;
+        at = end - 1;
+    }
+    *to = '\0';
+}
+
+void vx_infer_kept_text(const struct vx_call *call, const struct vx_infer_end *end,
+                        char text[VX_WHY_BYTES])
+{
+    const bool left = !end->status.fault;
+    const struct vx_why *why = infer_names_region(call, end) ? NULL : end->why;
+    vx_utf8_print(text, VX_WHY_BYTES, "%s",
+                  left ? "it ran, but its client had left"
+                       : vx_status_text(end->status, why));
+    if (end->done) hide_voxels(text);
+}
+
 static void infer_note_failure(struct vx_infer *infer, const struct vx_call *call,
                                const struct vx_infer_end *end, enum vx_code code)
 {
     struct vx_failure failure = {.code = code,
-                                 .method = vx_method_get(call->method)->path};
-    bool left = !end->status.fault;
+                                 .method = vx_method_get(call->method)->path,
+                                 .no_model = call->job.instance < 0};
     vx_utf8_print(failure.model, sizeof failure.model, "%s", call->request.model);
-    vx_utf8_print(failure.text, sizeof failure.text, "%s",
-                  left ? "it ran, but its client had left"
-                       : vx_status_text(end->status, end->why));
+    vx_infer_kept_text(call, end, failure.text);
     vx_failures_note(&infer->metrics->failures, &failure);
     if (!infer_is_fault(call, code)) return;
     VX_LOG(REQUEST_FAILED, VX_LOG_TEXT("code", vx_code_name(code)),

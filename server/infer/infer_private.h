@@ -45,12 +45,18 @@ static inline struct vx_instance *vx_infer_row(const struct vx_infer *infer,
     return vx_registry_row(infer->registry, call->job.instance);
 }
 
-/* The geometry's coords_ref: computed from the coords that came, or sent in their
- * place. */
-static inline struct vx_coords_ref vx_infer_coords_ref(const struct vx_call *call)
+/* The geometry's coords_ref as its client knows it: computed from the coords that came, or sent
+ * in their place. */
+static inline struct vx_coords_ref vx_infer_name(const struct vx_call *call)
 {
     bool by_name = vx_coords_ref_there(call->request.coords_ref);
     return by_name ? call->request.coords_ref : call->request.sent_ref;
+}
+
+/* The same as the front and its workers know it, where each token has names of its own. */
+static inline struct vx_coords_ref vx_infer_coords_ref(const struct vx_call *call)
+{
+    return vx_coords_ref_masked(vx_infer_name(call), call->names_mask);
 }
 
 /* Ends a call.  Every call ends here. */
@@ -67,6 +73,10 @@ static inline bool vx_infer_ran(const struct vx_infer_end *end)
 VX_MUST_USE vx_status vx_infer_spend(struct vx_infer *infer, struct vx_call *call,
                                      const struct vx_access_cost *cost,
                                      struct vx_why *why);
+/* Pays for the voxels that features made in its sets, beyond its own: they are known when it has run,
+ * and may leave a debt, in which its next request waits. */
+void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
+                       const struct vx_done_item *done);
 /* Workers that can run the request if they hold its geometry, as bits. */
 u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call);
 /* Fails because the coords_ref of the request is not known. */
@@ -120,6 +130,10 @@ struct vx_infer_steps {
 };
 /* The call's code: CANCELLED for one that ran well, but whose client has left. */
 enum vx_code vx_infer_code(const struct vx_call *call, const struct vx_infer_end *end);
+/* The call's sentence as pages, logs and spans may have it: other clients read them.  It has no
+ * voxel, and no name of a region. */
+void vx_infer_kept_text(const struct vx_call *call, const struct vx_infer_end *end,
+                        char text[VX_WHY_BYTES]);
 /* Bytes of the output tensors. */
 u64 vx_infer_bytes_out(const struct vx_infer *infer, const struct vx_call *call);
 /* Gives the exporter what its spans need. */

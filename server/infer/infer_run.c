@@ -97,7 +97,7 @@ static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
 {
     struct vx_geometry_fact fact = {0};
     if (call->is_gone || !call->job.must_hold) return false;
-    if (!vx_geometries_find(infer->geometries, call->request.coords_ref, &fact))
+    if (!vx_geometries_find(infer->geometries, vx_infer_coords_ref(call), &fact))
         return false;
     call->job.holders = fact.workers & vx_infer_may_hold(infer, call);
     if (!call->job.holders) return false;
@@ -131,6 +131,7 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
     if (end->done->geometry_kept)
         vx_geometries_kept(infer->geometries, coords_ref, end->worker, call->job.voxels,
                            &cost);
+    if (end->done->ran) vx_infer_pay_made(infer, call, end->done);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;

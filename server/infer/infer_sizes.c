@@ -100,6 +100,19 @@ static vx_status call_pay_dense(struct vx_infer *infer, struct vx_call *call,
     return VX_OK;
 }
 
+void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
+                       const struct vx_done_item *done)
+{
+    const i64 made = done->set_voxels - call->job.voxels;
+    /* Whatever others have paid meanwhile, what has run is paid for, and is not refused. */
+    const struct vx_access_cost cost = {.of = {[VX_ACCESS_VOXELS] = made},
+                                        .paid = {[VX_ACCESS_VOXELS] = INT64_MAX}};
+    struct vx_why why;
+    if (made <= 0 || !vx_infer_row(infer, call)->signature.predicts) return;
+    vx_status st = vx_infer_spend(infer, call, &cost, &why);
+    (void)st; /* a token that has been taken away pays nothing more */
+}
+
 static vx_status call_place(struct vx_infer *infer, struct vx_call *call,
                             const struct vx_sizes_item *item)
 {

@@ -69,9 +69,7 @@ void vx_infer_export(const struct vx_infer *infer, const struct vx_call *call,
     record->code = vx_infer_code(call, end);
     record->stages = stages;
     export_times(record, call, steps);
-    if (end->status.fault)
-        (void)snprintf(record->why, sizeof record->why, "%s",
-                       vx_status_text(end->status, end->why));
+    if (end->status.fault) vx_infer_kept_text(call, end, record->why);
     memcpy(record->model, call->request.model, sizeof record->model);
     memcpy(record->id, call->request.id, sizeof record->id);
     record->version = call->job.instance < 0 ? 0 : vx_infer_row(infer, call)->version;

@@ -4,6 +4,7 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
 
+#include <ctype.h>
 #include <string.h>
 
 void vx_failures_init(struct vx_failures *failures)
@@ -18,20 +19,33 @@ void vx_failures_fini(struct vx_failures *failures)
     VX_ASSERT(!pthread_mutex_destroy(&failures->lock));
 }
 
-/* FNV-1a of the text but the letters of `except`, and of an end that no text has. */
-static u64 hash_text(u64 hash, const char *text, const char *except)
+/* FNV-1a of the text. */
+static u64 hash_text(u64 hash, const char *text)
 {
-    for (; *text; text++)
-        if (!strchr(except, *text)) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-    return (hash ^ 0xff) * 1099511628211u;
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return (hash ^ 0xff) * 1099511628211u; /* an end that no text has */
+}
+
+/* A sentence begins with our words; the rest of it, from the first quote on to the last, may be the
+ * client's, which may have quotes in it.  The apostrophe of a word is none. */
+static u64 hash_sentence(u64 hash, const char *text)
+{
+    const char *last = strrchr(text, '\'');
+    for (const char *at = text; *at; at++) {
+        bool opens = *at == '\'' && (at == text || !isalnum((unsigned char)at[-1]));
+        if (opens && at < last) at = last;
+        if (!strchr("-.0123456789", *at))
+            hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+    }
+    return hash;
 }
 
 static u64 reason_make(const struct vx_failure *failure)
 {
     u64 hash = (14695981039346656037u ^ (u64)failure->code) * 1099511628211u;
-    hash = hash_text(hash, failure->method, "");
-    hash = hash_text(hash, failure->model, "");
-    return hash_text(hash, failure->text, "-.0123456789");
+    hash = hash_text(hash, failure->method);
+    hash = hash_text(hash, failure->no_model ? "" : failure->model);
+    return hash_sentence(hash, failure->text);
 }
 
 /* The row that makes room: the oldest of the code that has most rows; of several such

@@ -1,8 +1,8 @@
 /* failures - the requests that were refused or failed of late, one row for each reason.
  *
- * A reason is a code, a method, a model and a sentence without its numbers: a client that
- * fails a thousand times a second takes one row, with its count and the sentence that
- * came last.  When all rows are taken, the code that has most of them loses the one that
+ * A reason is a code, a method, a model and a sentence without its numbers and the names
+ * in it: a client that fails a thousand times a second takes one row, with its count and
+ * the sentence that came last, whatever names it sends.  When all rows are taken, the code that has most of them loses the one that
  * came up longest ago, so that a flood of one kind does not hide the others.
  *
  *   vx_failures_note(failures, &(struct vx_failure){...});
@@ -30,7 +30,11 @@ struct vx_failure {
     enum vx_code code;
     const char *method;        /* of service.def; static; "" when it is unknown */
     char model[VX_NAME_BYTES]; /* as the client wrote it; "" when it was not read */
-    char text[VX_WHY_BYTES];   /* what the client was told */
+    /* It has no model of that name, or it is not known whether: the name is the client's alone. */
+    bool no_model;
+    /* What the client was told, without what others must not read: coords_refs, voxels, names of
+     * regions. */
+    char text[VX_WHY_BYTES];
     /* Set by the ring. */
     i64 first_ms, last_ms; /* since 1970 */
     u64 count;

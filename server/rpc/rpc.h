@@ -100,8 +100,9 @@ struct vx_rpc_options {
      * (a GPU): they need not be copied here. */
     bool coords_in_place;
     struct vx_coords_ref_key coords_ref_key; /* of the hash that makes coords_refs */
-    struct vx_mailbox *arrivals;             /* holds calls, linked by `arrival` */
-    struct vx_mailbox *gone;                 /* holds calls, linked by `gone` */
+    struct vx_coords_ref_key owners_key; /* of that which keeps those of tokens apart */
+    struct vx_mailbox *arrivals;         /* holds calls, linked by `arrival` */
+    struct vx_mailbox *gone;             /* holds calls, linked by `gone` */
     /* Called after vx_rpc_stop_accepting, on any thread, when another call has ended and
      * the counters show it.  It must be short and call no rpc function.  NULL = not
      * wanted. */

@@ -40,10 +40,11 @@ static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans 
 }
 
 /* Computes the coords_ref here, so that the loop never reads megabytes. */
-static void infer_name_coords(const struct vx_rpc_options *options,
-                              struct vx_request *request)
+static void infer_name_coords(const struct vx_rpc_options *options, struct vx_call *call)
 {
+    struct vx_request *request = &call->request;
     const struct vx_slots *slots = options->slots;
+    call->names_mask = vx_coords_ref_mask(&options->owners_key, call->ticket.name);
     const struct vx_request_tensor *coords = vx_admit_coords_of(request);
     if (!coords || coords->place.kind != VX_PLACE_ARENA) return;
     const void *bytes = slots->memory(slots->context, &coords->place);
@@ -132,7 +133,7 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     struct vx_spans spans;
     VX_TRY(infer_list_spans(record, &spans, why));
     VX_TRY(infer_parse(record, &spans, why));
-    infer_name_coords(&rpc->options, &record->call.request);
+    infer_name_coords(&rpc->options, &record->call);
     return VX_OK;
 }
 

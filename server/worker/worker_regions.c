@@ -249,8 +249,8 @@ static vx_status region_gone(const struct vx_worker_region *row, struct vx_why *
 static vx_status region_cut(struct vx_why *why)
 {
     static const char text[] =
-        "the client made its shared memory region smaller while it "
-        "was in use; register it again";
+        "the shared memory region has lost its memory: the client made it smaller while "
+        "it was in use, or /dev/shm is full; register it again";
     VX_FAIL_WHY(why, FAILED_PRECONDITION, text, "%s", text);
 }
 

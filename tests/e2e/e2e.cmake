@@ -10,6 +10,7 @@
 vx_e2e_test(NAME e2e_infer FILE tests/e2e/test_infer.py)
 vx_e2e_test(NAME e2e_bad_input FILE tests/e2e/test_bad_input.py)
 vx_e2e_test(NAME e2e_access FILE tests/e2e/test_access.py RACES SECONDS 15)
+vx_e2e_test(NAME e2e_access_names FILE tests/e2e/test_access_names.py SECONDS 10)
 vx_e2e_test(NAME e2e_access_file FILE tests/e2e/test_access_file.py RACES SECONDS 20)
 vx_e2e_test(NAME e2e_access_certificate FILE tests/e2e/test_access_certificate.py)
 vx_e2e_test(NAME e2e_protocol FILE tests/e2e/test_protocol.py)

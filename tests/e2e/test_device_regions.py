@@ -244,7 +244,7 @@ def test_a_region_that_was_cut_is_counted_once_and_no_execution(repository, tmp_
             del fields["inputs"][0]["parameters"]  # the front accesses no region
             fields["raw_input_contents"] = [base64.b64encode(grid.coords.tobytes()).decode()]
             os.truncate(file, PAGE)
-            for text in ("made its shared memory", "is gone", "is gone"):
+            for text in ("lost its memory", "is gone", "is gone"):
                 with refused("FAILED_PRECONDITION", text):
                     client.call("ModelInfer", **fields)
         stats = client.call("ModelStatistics", name="conv")["model_stats"][0]

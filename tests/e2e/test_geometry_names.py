@@ -362,7 +362,7 @@ def test_voxeld_knows_geometries_by_name(daemon):
 def test_voxeld_forgets_what_it_never_knew(client, model):
     with pytest.raises(voxeld.FailedPrecondition) as caught:
         client.infer("conv", None, np.ones((3, model.ci), np.float32), coords_ref="1" * 32)
-    assert caught.value.message.startswith(f"coords_ref '{'1' * 32}' is not known here")
+    assert caught.value.message.startswith("coords_ref '1111...' is not known here")
 
 
 def test_voxeld_gives_the_same_bytes_by_name(client, model):

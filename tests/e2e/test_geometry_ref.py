@@ -65,7 +65,7 @@ def test_an_unknown_name_says_what_to_do(daemon, client):
     _, feats = random_grid(5, 100)
     with pytest.raises(voxeld.FailedPrecondition) as caught:
         client.infer("conv", None, feats, coords_ref=UNKNOWN)
-    assert caught.value.message.startswith(f"coords_ref '{UNKNOWN}' is not known here")
+    assert caught.value.message.startswith(f"coords_ref '{UNKNOWN[:4]}...' is not known here")
     assert "send coords again" in caught.value.message
     assert refs(daemon, "unknown") == unknown + 1
 
@@ -121,7 +121,7 @@ def test_what_was_thrown_out_is_unknown_until_it_is_sent_again(small_repository,
         unknown = refs(daemon, "unknown")
         with pytest.raises(voxeld.FailedPrecondition) as caught:
             client.infer("conv", None, feats, coords_ref=first.coords_ref)
-        assert caught.value.message.startswith(f"coords_ref '{first.coords_ref}' is not known")
+        assert caught.value.message.startswith(f"coords_ref '{first.coords_ref[:4]}...' is not")
         assert refs(daemon, "unknown") == unknown + 1
         again = client.infer("conv", coords, feats, coords_ref="")
         assert again.coords_ref == first.coords_ref
@@ -148,7 +148,7 @@ def test_a_new_worker_knows_nothing_and_learns_the_same_names(repository, tmp_pa
         by_name = client.infer("conv", None, feats, coords_ref=first.coords_ref)
         assert np.array_equal(by_name["out"], first["out"])
         daemon.wait_for("the access log",
-                        lambda: f"coords_ref={first.coords_ref}" in daemon.log())
+                        lambda: f"coords_ref={first.coords_ref[:4]}..." in daemon.log())
 
 
 @pytest.mark.races

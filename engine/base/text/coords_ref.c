@@ -4,6 +4,7 @@
 
 #include "engine/base/process/check.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -112,6 +113,25 @@ void vx_coords_ref_print(struct vx_coords_ref coords_ref,
         text[16 + i] = digits[coords_ref.low >> (60 - 4 * i) & 15];
     }
     text[32] = '\0';
+}
+
+void vx_coords_ref_print_short(struct vx_coords_ref coords_ref,
+                               char text[VX_COORDS_REF_SHORT_BYTES])
+{
+    char all[VX_COORDS_REF_TEXT_BYTES];
+    vx_coords_ref_print(coords_ref, all);
+    snprintf(text, VX_COORDS_REF_SHORT_BYTES, "%.*s...", VX_COORDS_REF_SHORT_DIGITS, all);
+}
+
+struct vx_coords_ref vx_coords_ref_mask(const struct vx_coords_ref_key *key,
+                                        const char *owner)
+{
+    i32 words[64] = {0};
+    const size_t length = strlen(owner);
+    VX_ASSERT(length < sizeof words);
+    if (!length) return (struct vx_coords_ref){0};
+    memcpy(words, owner, length);
+    return vx_coords_ref_of(key, words, 1, VX_COUNT(words));
 }
 
 static bool digit_value(char digit, u64 *value)

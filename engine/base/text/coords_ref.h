@@ -51,4 +51,24 @@ void vx_coords_ref_print(struct vx_coords_ref coords_ref,
 /* False when the text has another form or is all zeros. */
 bool vx_coords_ref_parse(const char *text, struct vx_coords_ref *coords_ref);
 
+/* For sentences, logs and pages: who has a coords_ref may use its geometry, so no text that others
+ * may read has more of it than tells two of them apart. */
+#define VX_COORDS_REF_SHORT_DIGITS 4
+#define VX_COORDS_REF_SHORT_BYTES  8
+void vx_coords_ref_print_short(struct vx_coords_ref coords_ref,
+                               char text[VX_COORDS_REF_SHORT_BYTES]);
+
+/* What a name stands for depends on whose it is: the tables of geometries have the name under the
+ * mask of its owner, and the name of one owner finds nothing under the mask of another.  The key is
+ * one of its own.  Zeros for the owner "", whose names anybody may use. */
+struct vx_coords_ref vx_coords_ref_mask(const struct vx_coords_ref_key *key,
+                                        const char *owner);
+/* Puts the mask on, or takes it off; "none" stays none. */
+static inline struct vx_coords_ref vx_coords_ref_masked(struct vx_coords_ref coords_ref,
+                                                        struct vx_coords_ref mask)
+{
+    if (!vx_coords_ref_there(coords_ref)) return coords_ref;
+    return (struct vx_coords_ref){coords_ref.low ^ mask.low, coords_ref.high ^ mask.high};
+}
+
 #endif

@@ -316,8 +316,9 @@ static vx_status parse_number(struct parser *parser, struct vx_json *value)
                   "the decimal point of this locale is not '.'",
                   "the decimal point of this process's locale is not '.'");
     if (!isfinite(value->real)) {
-        parser->at = first;
-        return parse_fail(parser, "a number that fits a double");
+        VX_FAIL_WHY(parser->why, INVALID_ARGUMENT, "a number does not fit a double",
+                    "line %d, column %d: expected a number that fits a double, got %.40s",
+                    parser->line, (int)(first - parser->line_start) + 1, digits);
     }
     return VX_OK;
 }

@@ -250,13 +250,16 @@ static const struct {
      "line 3: \"coords\": \"y\" is a dense tensor: expected no name for coordinates"},
 };
 
-/* limits.samples: with a to_dense, 1 to 512, and 512 where it is not set. */
+/* limits.samples: with a to_dense, 1 to 512; where it is not set as many as 2^31 - 1 bytes hold. */
 START_TEST(a_limit_of_samples)
 {
 #define DENSE          LAYER("y", "to_dense", "feats", "")
 #define LIMIT(samples) OUT("y") "],\"limits\":{\"samples\":" samples "},\"warmup\":[1"
     struct vx_why why = {{0}};
     ck_assert_int_eq(parse_good(SHAPED, DENSE, OUT("y"))->samples_max, 512);
+#define LARGE LAYER("y", "to_dense", "feats", ",\"shape\":[4096,4096,1]") /* 2^28 bytes */
+    ck_assert_int_eq(parse_good(SHAPED, LARGE, OUT("y"))->samples_max, 7);
+    ck_assert_int_eq(parse_good(SHAPED, LARGE, LIMIT("512"))->samples_max, 512);
     ck_assert_int_eq(parse_good(SHAPED, DENSE, LIMIT("1"))->samples_max, 1);
     ck_assert_int_eq(parse_good(SHAPED, DENSE, LIMIT("512"))->samples_max, 512);
     ck_assert_ptr_null(parse(SHAPED, DENSE, LIMIT("0"), &why));

@@ -42,6 +42,27 @@ START_TEST(get_and_get_again)
 }
 END_TEST
 
+/* As a client sends it to a proxy (RFC 9112, 3.2.2). */
+START_TEST(absolute_targets_are_paths)
+{
+    static const char *const rows[][2] = {
+        {"http://x/metrics", "/metrics|"}, {"HTTP://h:8002/a?b=/c", "/a|b=/c"},
+        {"http://[::1]:8002", "/|"},       {"http://h?x", "/|x"},
+        {"/http://x/y", "/http://x/y|"},
+    };
+    server_start(NULL);
+    int fd = client_open();
+    for (size_t i = 0; i < VX_COUNT(rows); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", rows[i][0]);
+        client_send(fd, text);
+        expect_answer(fd, 200, rows[i][1]);
+    }
+    close(fd);
+    server_close();
+}
+END_TEST
+
 START_TEST(head_has_no_body)
 {
     server_start(NULL);
@@ -301,6 +322,7 @@ int main(void)
     TCase *tests = tcase_create("http");
     tcase_set_timeout(tests, 20);
     tcase_add_test(tests, get_and_get_again);
+    tcase_add_test(tests, absolute_targets_are_paths);
     tcase_add_test(tests, head_has_no_body);
     tcase_add_loop_test(tests, connection_lives_as_asked, 0, (int)VX_COUNT(lives));
     tcase_add_test(tests, pipelined_and_torn);

@@ -182,9 +182,8 @@ START_TEST(a_name_goes_to_who_holds_it_and_has_the_model)
     call = rig_call_named(1, 10, 42);
     vx_infer_on_call(infer, call);
     const struct rig_answer *answer = rig_expect(call, VX_CODE_FAILED_PRECONDITION);
-    ck_assert_ptr_nonnull(strstr(answer->why.text,
-                                 "coords_ref '0000000000000000000000000000002a' is not "
-                                 "known here"));
+    ck_assert_ptr_nonnull(
+        strstr(answer->why.text, "coords_ref '0000...' is not known here"));
     ck_assert_uint_eq(infer->metrics->refs_unknown, 1);
     ck_assert_uint_eq(rig_used(), 0);
 }

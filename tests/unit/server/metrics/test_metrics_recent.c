@@ -124,6 +124,26 @@ START_TEST(a_flood_of_one_kind_does_not_hide_the_others)
 }
 END_TEST
 
+/* Whatever names a client makes up, with quotes in them too, its refusals are one row. */
+START_TEST(names_make_no_rows)
+{
+    static const char *const names[] = {"a", "9f3a...", "the b'c", "d' e'f 'g", "'", ""};
+    for (size_t i = 0; i < VX_COUNT(names); i++) {
+        struct vx_failure failure = {
+            .code = VX_CODE_NOT_FOUND, .method = "/s/M", .no_model = true};
+        snprintf(failure.model, sizeof failure.model, "%s", names[i]);
+        snprintf(failure.text, sizeof failure.text,
+                 "the server's list has no '%s', nor '%s' of it", names[i], names[i]);
+        vx_failures_note(&metrics->failures, &failure);
+    }
+    ck_assert_int_eq(vx_failures_list(&metrics->failures, rows), 1);
+    ck_assert_uint_eq(rows[0].count, VX_COUNT(names));
+    ck_assert_ptr_nonnull(strstr(rows[0].text, "list has no '', nor")); /* the last */
+    note(VX_CODE_NOT_FOUND, "", "the server's list has no 'a', or not any more");
+    ck_assert_int_eq(vx_failures_list(&metrics->failures, rows), 2);
+}
+END_TEST
+
 static void *note_many(void *context)
 {
     for (int i = 0; i < 2000; i++) note(VX_CODE_NOT_FOUND, context, "unknown model");
@@ -162,6 +182,7 @@ int main(void)
     tcase_add_test(tests, the_oldest_points_are_forgotten);
     tcase_add_test(tests, a_reason_has_one_row);
     tcase_add_test(tests, a_flood_of_one_kind_does_not_hide_the_others);
+    tcase_add_test(tests, names_make_no_rows);
     tcase_add_test(tests, any_thread_may_note);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

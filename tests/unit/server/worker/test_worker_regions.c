@@ -178,14 +178,15 @@ START_TEST(a_region_that_is_cut_fails_its_item_alone)
         bool answered = !worker_rig.in.done.items[0].code; /* it was faster */
         ck_assert(!worker_rig.fake || !answered);
         ck_assert(answered || !strcmp(vx_done_why(&worker_rig.in.done, 0)->text,
-                                      "the client made its shared memory region smaller "
-                                      "while it was in use; register it again"));
+                                      "the shared memory region has lost its memory: the "
+                                      "client made it smaller while it was in use, or "
+                                      "/dev/shm is full; register it again"));
     } else {
         ck_assert(!ftruncate(worker_rig.memories[1].fd, 4096));
     }
     worker_rig.memories[1].used = WORKER_RIG_REGION_BYTES; /* nobody writes there now */
     ck_alone(&good, bad, VX_CODE_FAILED_PRECONDITION,
-             "the client made its shared memory region smaller");
+             "the shared memory region has lost its memory");
     /* Its row is used for another client. */
     worker_rig_say_unmap(1);
     worker_rig_memory_close(1);

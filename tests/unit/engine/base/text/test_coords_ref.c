@@ -259,6 +259,35 @@ START_TEST(test_text)
 }
 END_TEST
 
+START_TEST(test_short)
+{
+    char text[VX_COORDS_REF_SHORT_BYTES];
+    vx_coords_ref_print_short((struct vx_coords_ref){5, 0x9f3a456789abcdef}, text);
+    ck_assert_str_eq(text, "9f3a...");
+}
+END_TEST
+
+/* Each owner has a mask, which nobody knows without the key; on and off again. */
+START_TEST(test_mask)
+{
+    static const char *const owners[] = {"a", "b", "aa", "a b", "a "};
+    struct vx_coords_ref_key other = key;
+    other.words[0]++;
+    struct vx_coords_ref masks[2 * VX_COUNT(owners)];
+    for (size_t i = 0; i < VX_COUNT(owners); i++) {
+        masks[2 * i] = vx_coords_ref_mask(&key, owners[i]);
+        masks[2 * i + 1] = vx_coords_ref_mask(&other, owners[i]);
+    }
+    ck_all_differ(masks, VX_COUNT(masks));
+    const struct vx_coords_ref name = {3, 4}, none = {0, 0}, mask = masks[0];
+    ck_assert(!vx_coords_ref_there(vx_coords_ref_mask(&key, "")));
+    ck_assert(!vx_coords_ref_equal(vx_coords_ref_masked(name, mask), name));
+    ck_assert(vx_coords_ref_equal(
+        vx_coords_ref_masked(vx_coords_ref_masked(name, mask), mask), name));
+    ck_assert(!vx_coords_ref_there(vx_coords_ref_masked(none, mask)));
+}
+END_TEST
+
 START_TEST(test_key_make)
 {
     struct vx_coords_ref_key a, b;
@@ -277,6 +306,8 @@ int main(void)
     TCase *tests = tcase_create("content");
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, test_same_bytes);
+    tcase_add_test(tests, test_short);
+    tcase_add_test(tests, test_mask);
     tcase_add_test(tests, test_every_change);
     tcase_add_test(tests, test_tails);
     tcase_add_test(tests, test_avalanche);

@@ -159,7 +159,7 @@ static const struct {
     {"1.", "line 1, column 3: expected a digit after '.', got the end of the text"},
     {".5", "line 1, column 1: expected a value, got '.'"},
     {"1e", "line 1, column 3: expected a digit in the exponent, got the end of the text"},
-    {"1e999", "line 1, column 1: expected a number that fits a double, got '1'"},
+    {"1e999", "line 1, column 1: expected a number that fits a double, got 1e999"},
     {"NaN", "line 1, column 1: expected a value, got 'N'"},
     {"\"abc",
      "line 1, column 5: expected '\"' at the end of a text, got the end of the text"},
