@@ -320,6 +320,9 @@ static int ask_model(const struct infer_options *options, struct sending *sendin
         return cli_say_error("infer", options->server, &error);
     enum voxel_code code = model_inputs_find(sending->info, options->dtype,
                                              cloud->channels, &inputs, &error);
+    if (!code)
+        code = save_check_output(options->out, options->picture, options->output,
+                                 sending->info, &error);
     if (!code && !cloud->channels && inputs.channels > 1)
         code = voxel_error_set(
             &error, VOXEL_INVALID_ARGUMENT,

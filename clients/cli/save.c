@@ -6,6 +6,7 @@
 #include "clients/cli/convert.h"
 #include "clients/cli/npy_write.h"
 #include "clients/cli/out.h"
+#include "clients/cli/plain.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -53,6 +54,40 @@ enum voxel_code save_check_path(const char *path, const char *input,
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "%s is the input and would be overwritten", over);
     return VOXEL_OK;
+}
+
+/* "; --output NAME takes a, b": the outputs that have voxels, or "". */
+static void others_text(const struct voxel_model_info *info, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int32_t i = 0; i < info->outputs_count && used < bytes; i++) {
+        const struct voxel_tensor_info *output = &info->outputs[i];
+        char name[PLAIN_BYTES];
+        bool coords = output->type == VOXEL_INT32 && output->shape[1] == 4;
+        if (output->rank != 2 || coords) continue;
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s",
+                                 used ? ", " : "; --output NAME takes ",
+                                 plain_text(output->name, name));
+    }
+}
+
+enum voxel_code save_check_output(const char *path, const char *picture,
+                                  const char *output, const struct voxel_model_info *info,
+                                  struct voxel_error *error)
+{
+    bool ply = path && strcmp(ending_of(path), ".ply") == 0;
+    char others[512], name[PLAIN_BYTES];
+    if ((!ply && !picture) || !info->outputs_count) return VOXEL_OK;
+    const struct voxel_tensor_info *taken = output ? NULL : &info->outputs[0];
+    for (int32_t i = 0; i < info->outputs_count && !taken; i++)
+        if (strcmp(info->outputs[i].name, output) == 0) taken = &info->outputs[i];
+    if (!taken || taken->rank <= 2) return VOXEL_OK;
+    others_text(info, others, sizeof others);
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "%s: output '%s' is a dense tensor, which has no voxels%s%s",
+                           ply ? path : picture, plain_text(taken->name, name),
+                           ply ? ": write a .npy or .npz" : "", others);
 }
 
 void save_position(const struct cloud *cloud, int64_t row, double xyz[3])

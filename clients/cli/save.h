@@ -33,6 +33,12 @@
 enum voxel_code save_check_path(const char *path, const char *input,
                                 struct voxel_error *error);
 
+/* Checks before the inference that an output can be written to `path` and drawn: a dense tensor
+ * has no voxels.  `output`: its name, NULL = the first; path and picture may be NULL. */
+enum voxel_code save_check_output(const char *path, const char *picture,
+                                  const char *output, const struct voxel_model_info *info,
+                                  struct voxel_error *error);
+
 /* The path of the second file that was written; "" = none. */
 struct save_beside {
     char path[PATH_MAX];

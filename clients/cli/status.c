@@ -169,6 +169,22 @@ static void print_statistics(const struct voxel_statistics *statistics)
     }
 }
 
+/* Whether a model serves; *state: "is not ready: LOADING".  Of a model whose workers are gone the
+ * server keeps READY, and only the reason tells. */
+#define STATE_BYTES 64
+static bool model_is_up(const struct voxel_model_index *model, char state[STATE_BYTES])
+{
+    static const char waiting[] = "waiting for a worker";
+    bool waits = !strncmp(model->reason, waiting, sizeof waiting - 1);
+    bool ready = !strcmp(model->state, "READY");
+    snprintf(state, STATE_BYTES, "is %s%.40s",
+             !ready  ? "not ready: "
+             : waits ? "not ready"
+                     : "ready",
+             ready ? "" : model->state);
+    return ready && !waits;
+}
+
 /* Prints each model that is not ready, with the reason, and each ready model that has a
  * remark, such as changed files that were refused.  Leaves out models of the repository
  * that are not loaded because nobody asked for them.  *told: one that is not ready had a
@@ -183,12 +199,10 @@ static enum voxel_code print_missed(struct voxel_client *client, bool *told,
     if (!models->models_count) printf("the server has no models\n");
     for (int32_t i = 0; i < models->models_count; i++) {
         const struct voxel_model_index *model = &models->models[i];
-        bool up = !strcmp(model->state, "READY");
+        char state[STATE_BYTES];
+        bool up = model_is_up(model, state);
         bool unasked = !strncmp(model->reason, "unloaded", strlen("unloaded"));
         if ((up && !*model->reason) || unasked) continue;
-        char state[64];
-        snprintf(state, sizeof state, "is %s%.40s",
-                 up ? "ready" : "not ready: ", up ? "" : model->state);
         print_index(model, state);
         *told |= !up && *model->reason;
     }

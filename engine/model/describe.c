@@ -36,7 +36,9 @@ static void kernel_text(const struct vx_layer *layer, char *out, size_t bytes)
     if (layer->op == VX_OP_DEVOXELIZE)
         vx_page_add(&page, layer->trilinear ? "trilinear" : "nearest");
     if (vx_op_is_points(layer->op)) axes_add(&page, "stride", layer->stride, 1);
-    if (layer->v && layer->op != VX_OP_PRUNE && !vx_op_is_points(layer->op)) {
+    /* Of one offset: it undoes a global pool, which has no kernel. */
+    bool whole = layer->op == VX_OP_UNPOOL && layer->v == 1;
+    if (layer->v && layer->op != VX_OP_PRUNE && !vx_op_is_points(layer->op) && !whole) {
         vx_page_add(&page, "%dx%dx%d", k[0], k[1], k[2]);
         if (layer->op != VX_OP_SUBM_CONV) axes_add(&page, "stride", layer->stride, 1);
         if (layer->rule == VX_SET_SPCONV) axes_add(&page, "padding", layer->padding, 0);
@@ -120,6 +122,18 @@ static void rule_text(const struct vx_network *network, const struct vx_set *set
     axes_add(&page, "dilated", key->dilation, 1);
 }
 
+/* Of the column of strides, "1/64x1/64x1/64" is wide. */
+static int stride_width(const struct vx_plan *plan)
+{
+    int widest = 10;
+    char stride[VX_SET_STRIDE_BYTES];
+    for (i32 i = 0; i < plan->sets_count; i++) {
+        int width = (int)strlen(vx_set_stride_text(&plan->sets[i], stride));
+        if (width > widest) widest = width;
+    }
+    return widest;
+}
+
 /* The maps of a set, and its share of the memory for SHOWN_VOXELS voxels. */
 static void page_set(struct vx_page *page, const struct vx_plan *plan, i32 index,
                      const i64 *rows)
@@ -142,9 +156,10 @@ static void page_set(struct vx_page *page, const struct vx_plan *plan, i32 index
     rule_text(network, set, rule, sizeof rule);
     const char *maker =
         set->layer < 0 ? network->coords_name : network->layers[set->layer].name;
-    vx_page_add(page, "  %-3d %-*s %-10s %6d %-12s %14lld %10.1f  %s", index,
-                vx_utf8_pad(maker, NAME_COLUMNS), maker, vx_set_stride_text(set, stride),
-                layers, maps, (long long)rows[index], bytes / 1e6, rule);
+    vx_page_add(page, "  %-3d %-*s %-*s %6d %-12s %14lld %10.1f  %s", index,
+                vx_utf8_pad(maker, NAME_COLUMNS), maker, stride_width(plan),
+                vx_set_stride_text(set, stride), layers, maps, (long long)rows[index],
+                bytes / 1e6, rule);
     if (index) vx_page_add(page, " of set %d", set->key.from);
     vx_page_add(page, "\n");
 }
@@ -155,9 +170,9 @@ static void page_sets(struct vx_page *page, const struct vx_plan *plan)
     vx_sets_rows_max(plan->sets, plan->sets_count, SHOWN_VOXELS, rows);
     vx_page_add(page,
                 "sets of voxels, at most, for a request of %d voxels\n  %-3s %-24s "
-                "%-10s %6s %-12s %14s %10s  %s\n",
-                SHOWN_VOXELS, "set", "made by", "stride", "layers", "V of maps", "rows",
-                "MB", "rule");
+                "%-*s %6s %-12s %14s %10s  %s\n",
+                SHOWN_VOXELS, "set", "made by", stride_width(plan), "stride", "layers",
+                "V of maps", "rows", "MB", "rule");
     for (i32 i = 0; i < plan->sets_count; i++) page_set(page, plan, i, rows);
 }
 

@@ -12,8 +12,9 @@
 #include <string.h>
 
 #define ARENA_BYTES (VX_NETWORK_ARENA_BYTES + VX_FUSE_ARENA_BYTES + VX_PLAN_ARENA_BYTES)
-#define PATH_BYTES  4096 /* PATH_MAX of Linux */
-#define NOTES_BYTES 9216 /* room for eight notes with a few names each */
+#define PATH_BYTES  4096  /* PATH_MAX of Linux */
+#define NOTES_BYTES 16384 /* room for all notes with a few names each */
+#define HINT_BYTES  (VX_NAME_SHOWN + 32)
 
 /* The paths of a model's two files, and their names in error sentences. */
 struct paths {
@@ -236,6 +237,18 @@ static i64 room_voxels(const struct vx_model_room *room)
     return fits;
 }
 
+/* What to do about a network of which nothing fits, as its children count with all that there
+ * can be; "" if that is not why. */
+static const char *limits_hint(const struct vx_network *network, char text[HINT_BYTES])
+{
+    text[0] = '\0';
+    for (i32 i = 1; i < network->sets_count && !text[0]; i++)
+        if (vx_set_is_unbounded(&network->sets[i]))
+            snprintf(text, HINT_BYTES, "; set limits.sets for \"%.*s\"", VX_NAME_SHOWN,
+                     network->layers[network->sets[i].layer].name);
+    return text;
+}
+
 /* The voxels that a key of network.json asks for; `fits`: the most that fit. */
 struct ask {
     const char *key;
@@ -244,14 +257,16 @@ struct ask {
 static vx_status model_ask(const struct vx_model *model, const struct vx_model_room *room,
                            const struct ask *ask, struct vx_why *why)
 {
+    char hint[HINT_BYTES];
     VX_ENSURE_WHY(
         ask->voxels <= ask->fits, why, RESOURCE_EXHAUSTED,
         "the voxels that a model must take do not fit",
         "%s: %s is %lld voxels, which need %zu bytes of %s (%s); %s is %zu: at most "
-        "%lld voxels fit",
+        "%lld voxels fit%s",
         model->network->label, ask->key, (long long)ask->voxels,
         room->need(room->context, ask->voxels), room->memory, room->what,
-        vx_bound_name(room->bound), room->bytes, (long long)ask->fits);
+        vx_bound_name(room->bound), room->bytes, (long long)ask->fits,
+        limits_hint(model->network, hint));
     return VX_OK;
 }
 

@@ -130,6 +130,24 @@ static vx_status notes_fresh(const struct vx_network *network,
     return VX_OK;
 }
 
+/* Of a channel that training never sees a running_var decays to 0, but hardly of all. */
+static vx_status notes_zero(const struct vx_network *network,
+                            const struct vx_safetensors *file, struct vx_why *why,
+                            struct vx_page *page)
+{
+    struct note note = {page, "running_var is 0 throughout in", 0};
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        bool zero;
+        if (layer->op != VX_OP_BATCH_NORM) continue;
+        VX_TRY(is_all(file, layer->tensors[VX_TENSOR_RUNNING_VAR], 0, why, &zero));
+        if (zero) note_name(&note, layer->name);
+    }
+    note_end(&note,
+             "; it divides by the root of eps alone, as if its input never varied");
+    return VX_OK;
+}
+
 static void notes_eps(const struct vx_network *network, struct vx_page *page)
 {
     struct note note = {page, "\"eps\" is not set for", 0};
@@ -139,6 +157,19 @@ static void notes_eps(const struct vx_network *network, struct vx_page *page)
     }
     note_end(&note, "; 1e-05, PyTorch's default, is used, because the weights file does "
                     "not hold it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)");
+}
+
+/* torch.nn.GroupNorm(4, 8) of rows [N, C] has the same tensors, runs, and answers numbers of
+ * the same size. */
+static void notes_group_norm(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {page, "statistics over all voxels of a sample in", 0};
+    for (i32 i = 0; i < network->layers_count; i++)
+        if (network->layers[i].op == VX_OP_GROUP_NORM)
+            note_name(&note, network->layers[i].name);
+    note_end(&note,
+             "; torch.nn.GroupNorm on rows [N, C] has those of each voxel, which is "
+             "served with 1 group only, as layer_norm");
 }
 
 /* In spconv code norm_fn sets eps beside momentum, which is 0.01 or 0.1. */
@@ -220,18 +251,31 @@ static void notes_blocks(const struct vx_network *network, struct vx_page *page)
              "\"spatial_shape\" if that happens");
 }
 
-/* Only sets by occupancy grow: those that keep voxels are smaller than what they keep of. */
-static void notes_growth(const struct vx_network *network, struct vx_page *page)
+/* Voxels outside of `shape` are refused with the request, which may be any that the set has. */
+static void notes_dense(const struct vx_network *network, struct vx_page *page)
 {
-    struct note note = {page, "limits.sets has no bound for", 0};
-    for (i32 s = 1; s < network->sets_count; s++) {
-        const struct vx_set *set = &network->sets[s];
-        if (set->key.rule == VX_SET_LIVE && !set->rows_max)
-            note_name(&note, network->layers[set->layer].name);
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        const i32 *is = layer->shape, *set = network->sets[layer->set].shape;
+        if (layer->op != VX_OP_TO_DENSE || !set[0]) continue;
+        if (is[0] >= set[0] && is[1] >= set[1] && is[2] >= set[2]) continue;
+        vx_page_add(
+            page,
+            "shape %dx%dx%d of %.*s is smaller than that of its voxels, %dx%dx%d; "
+            "a request with a voxel outside of it is refused\n",
+            is[0], is[1], is[2], VX_NAME_SHOWN, layer->name, set[0], set[1], set[2]);
     }
-    note_end(&note,
-             "; features decide how many voxels there are, and one request may take "
-             "as long as the largest set that fits: set it to as many as yours need");
+}
+
+static void notes_limits(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {page, "no \"limits.sets\" for the children that are made by", 0};
+    for (i32 i = 1; i < network->sets_count; i++)
+        if (vx_set_is_unbounded(&network->sets[i]))
+            note_name(&note, network->layers[network->sets[i].layer].name);
+    note_end(&note, "; each voxel counts with all that it can have, so that only small "
+                    "requests fit, and one may take as long as the most that fit: set "
+                    "the most that there are");
 }
 
 vx_status vx_notes_write(const struct vx_network *network,
@@ -241,11 +285,14 @@ vx_status vx_notes_write(const struct vx_network *network,
     notes_tensors(network, file, page);
     VX_TRY(notes_finite(network, file, why, page));
     VX_TRY(notes_fresh(network, file, why, page));
+    VX_TRY(notes_zero(network, file, why, page));
+    notes_group_norm(network, page);
     notes_eps(network, page);
     notes_eps_large(network, page);
     notes_layouts(network, page);
     notes_libraries(network, page);
     notes_blocks(network, page);
-    notes_growth(network, page);
+    notes_dense(network, page);
+    notes_limits(network, page);
     return VX_OK;
 }

@@ -263,9 +263,7 @@ vx_status vx_network_read(const char *path, const char *label, struct vx_arena *
     *network = NULL;
     /* O_NONBLOCK: a named pipe in place of the file must not block the loading thread. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char room[VX_ACCESS_BYTES];
-    VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "network.json cannot be opened",
-                  "%s: cannot be opened: %s", label, vx_access_text(path, errno, room));
+    if (fd < 0) return vx_access_failed(path, label, errno, why);
     vx_status status = read_and_parse(fd, label, arena, why, network);
     close(fd);
     return status;

@@ -7,31 +7,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Beyond every power of two that is allowed: is_scale has the sentence. */
-#define REAL_MAX 1e300
-
 /* To multiply and divide by a power of two rounds nothing. */
-static bool is_scale(f64 number)
-{
-    int exponent; /* of half the number */
-    return frexp(number, &exponent) == 0.5 &&
-           exponent - 1 >= -VX_E4M3_SCALE_EXPONENT_MAX &&
-           exponent - 1 <= VX_E4M3_SCALE_EXPONENT_MAX;
-}
-
 vx_status vx_layer_parse_fp8(const struct vx_layer_reader *reader,
                              const struct vx_json *object, struct vx_layer *layer)
 {
     const struct vx_json *value = vx_json_find(object, "fp8_scale");
     f64 scale;
     if (!value) return VX_OK;
-    VX_TRY(vx_json_read_f64(value, -REAL_MAX, REAL_MAX, reader->why, &scale));
-    VX_ENSURE_WHY(is_scale(scale), reader->why, INVALID_ARGUMENT,
-                  "the scale of e4m3 is not a power of two",
-                  "line %d: \"fp8_scale\": expected a power of two from 2^-%d to 2^%d, "
-                  "got %g",
-                  value->line, VX_E4M3_SCALE_EXPONENT_MAX, VX_E4M3_SCALE_EXPONENT_MAX,
-                  scale);
+    VX_TRY(vx_json_read_power(value, VX_E4M3_SCALE_EXPONENT_MAX, reader->why, &scale));
     VX_ENSURE_WHY(layer->groups == 1, reader->why, INVALID_ARGUMENT,
                   "a convolution in groups is not computed in FP8",
                   "line %d: \"fp8_scale\": expected a convolution of 1 group, got %d "

@@ -164,6 +164,12 @@ void vx_sets_rows_max(const struct vx_set *sets, i32 count, i64 n, i64 rows[VX_S
     }
 }
 
+bool vx_set_is_unbounded(const struct vx_set *set)
+{
+    bool children = set->key.rule == VX_SET_EXPAND || set->key.rule == VX_SET_LIVE;
+    return children && !set->rows_max;
+}
+
 const char *vx_set_stride_text(const struct vx_set *set, char out[VX_SET_STRIDE_BYTES])
 {
     size_t used = 0;

@@ -53,6 +53,9 @@ void vx_sets_rows_max(const struct vx_set *sets, i32 count, i64 n, i64 rows[VX_S
 /* The most voxels, equal ones counted each time, that follow from `rows` of the set that
  * this one is made from; at most VX_VOXELS_MAX. */
 i64 vx_set_candidates_max(const struct vx_set *set, i64 rows);
+/* True if each voxel of it may have children and nothing but that bounds its rows: a key of
+ * limits.sets would. */
+bool vx_set_is_unbounded(const struct vx_set *set);
 /* Writes "2x2x2" or "1/2x1/2x1/2": the stride of the set; "0x0x0" of SAMPLES. */
 const char *vx_set_stride_text(const struct vx_set *set, char out[VX_SET_STRIDE_BYTES]);
 

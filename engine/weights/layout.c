@@ -68,18 +68,35 @@ static i32 offset_shapes(const struct vx_layer *layer, enum vx_layout layout,
     return count;
 }
 
+/* The shapes with an axis of the kernel each; the second is that of a network of two axes,
+ * whose libraries write no third one.  The numbers lie in the same order. */
+static i32 axes_shapes(const struct vx_layer *layer, enum axes axes,
+                       struct shape out[SHAPES_MAX])
+{
+    i64 ci = channels_in_group(layer), co = layer->channels;
+    i64 x = layer->kernel[0], y = layer->kernel[1], z = layer->kernel[2];
+    switch (axes) {
+    case AXES_OXYZI:
+        out[0] = (struct shape){{co, x, y, z, ci}, 5};
+        out[1] = (struct shape){{co, x, y, ci}, 4};
+        break;
+    case AXES_XYZIO:
+        out[0] = (struct shape){{x, y, z, ci, co}, 5};
+        out[1] = (struct shape){{x, y, ci, co}, 4};
+        break;
+    default:
+        out[0] = (struct shape){{x, y, z, co, ci}, 5};
+        out[1] = (struct shape){{x, y, co, ci}, 4};
+    }
+    return z == 1 ? 2 : 1;
+}
+
 static i32 layout_shapes(const struct vx_layer *layer, enum vx_layout layout,
                          struct shape out[SHAPES_MAX])
 {
-    i64 ci = channels_in_group(layer), co = layer->channels;
-    const i32 *k = layer->kernel;
-    switch (rows[layout].axes) {
-    case AXES_OXYZI: *out = (struct shape){{co, k[0], k[1], k[2], ci}, 5}; return 1;
-    case AXES_XYZIO: *out = (struct shape){{k[0], k[1], k[2], ci, co}, 5}; return 1;
-    case AXES_XYZOI: *out = (struct shape){{k[0], k[1], k[2], co, ci}, 5}; return 1;
-    case AXES_VIO: break;
-    }
-    return offset_shapes(layer, layout, out);
+    enum axes axes = rows[layout].axes;
+    return axes == AXES_VIO ? offset_shapes(layer, layout, out)
+                            : axes_shapes(layer, axes, out);
 }
 
 static bool shape_same(const struct vx_tensor *tensor, const i64 *sizes, i32 rank)
@@ -355,10 +372,13 @@ static const char *dense_reading(const struct vx_layer *layer,
     const i32 *k = layer->kernel;
     i64 co = layer->channels, ci = channels_in_group(layer);
     i64 linear[] = {co, ci}, conv3d[] = {co, ci, k[0], k[1], k[2]};
+    bool conv2d = k[2] == 1 && shape_same(weight, conv3d, 4);
     if (layer->groups == 1 && co > 1 && co == ci && shape_same(weight, linear, 2))
         return "; or op \"linear\" for [Co, Ci]";
     if (layer->v > 1 && shape_same(weight, conv3d, 5))
         return "; of PyTorch's Conv3d, permute it to [Co, K, K, K, Ci] and set \"oxyzi\"";
+    if (layer->v > 1 && conv2d)
+        return "; of PyTorch's Conv2d, permute it to [Co, K, K, Ci] and set \"oxyzi\"";
     return "";
 }
 

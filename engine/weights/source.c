@@ -15,10 +15,9 @@ vx_status vx_source_open(const char *path, const char *label, struct vx_why *why
 {
     /* O_NONBLOCK: a named pipe in place of the file must not block the loading thread. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char room[VX_ACCESS_BYTES];
+    int error = errno;
     *source = (struct vx_source){.fd = fd, .label = label};
-    VX_ENSURE_WHY(fd >= 0, why, NOT_FOUND, "a weights file cannot be opened",
-                  "%s: cannot be opened: %s", label, vx_access_text(path, errno, room));
+    if (fd < 0) return vx_access_failed(path, label, error, why);
     struct stat info = {0};
     bool good = !fstat(fd, &info) && S_ISREG(info.st_mode) && info.st_size > 0;
     if (good)

@@ -108,13 +108,14 @@ vx_status http_listen(const char *address, struct vx_why *why, int *listener)
     if (vx_handed_is(address)) return handed_listen(address, why, listener);
     struct sockaddr_storage where = {0};
     socklen_t bytes = 0;
+    char text[128];
     VX_TRY(address_parse(address, why, &where, &bytes));
     int fd = socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = fd < 0 ? errno : socket_listen(fd, &where, bytes);
     if (error && fd >= 0) close(fd);
     VX_ENSURE_WHY(!error, why, UNAVAILABLE, "the admin port cannot be opened",
-                  "http: expected to listen on '%.100s', got: %s", address,
-                  uv_strerror(-error));
+                  "http: cannot listen on '%.100s': %s", address,
+                  strerror_r(error, text, sizeof text));
     *listener = fd;
     return VX_OK;
 }

@@ -161,6 +161,17 @@ static const struct vx_instance *name_next(const struct vx_registry *registry,
     return best;
 }
 
+/* Whether some version of it serves, or soon may. */
+static bool name_is_up(const struct vx_registry *registry, const char *name)
+{
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        bool up = row->state == VX_INSTANCE_READY || row->state == VX_INSTANCE_LOADING;
+        if (up && !strcmp(row->name, name)) return true;
+    }
+    return false;
+}
+
 /* Lists the names that exist, the most similar first. */
 #define NAMES_SAID 4
 static void names_text(const struct vx_registry *registry, const char *name,
@@ -177,8 +188,9 @@ static void names_text(const struct vx_registry *registry, const char *name,
             snprintf(out + used, VX_WHY_BYTES - used, " and more");
             return;
         }
-        used += (size_t)snprintf(out + used, VX_WHY_BYTES - used, "%s'%s'",
-                                 count ? ", " : ": this server has ", row->name);
+        used += (size_t)snprintf(out + used, VX_WHY_BYTES - used, "%s'%s'%s",
+                                 count ? ", " : ": this server has ", row->name,
+                                 name_is_up(registry, row->name) ? "" : " (not loaded)");
         said[count++] = row->name;
     }
     if (!count) snprintf(out, VX_WHY_BYTES, ": this server has no models");

@@ -459,6 +459,10 @@ vx_status vx_repository_expect(const char *path, struct vx_why *why)
     char room[VX_ACCESS_BYTES];
     DIR *directory = opendir(path);
     int error = errno;
+    if (!directory && error == EACCES)
+        VX_FAIL_WHY(why, PERMISSION_DENIED, "the repository may not be read",
+                    "repository '%.80s' cannot be read: %s", path,
+                    vx_access_text(path, error, room));
     VX_ENSURE_WHY(directory, why, NOT_FOUND, "the repository cannot be read",
                   "repository '%.80s' cannot be read: %s; expected a directory with a "
                   "directory for each model in it",

@@ -128,8 +128,17 @@ static socklen_t address_unix(const char *address, struct sockaddr_un *at)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + bytes + 1);
 }
 
-/* The next address of the list; false at its end.  An empty list has one empty
- * address. */
+/* True if the list names an address, one of `count` at its beginning. */
+static bool addresses_have(const char *list, i32 count, const char *address)
+{
+    for (size_t bytes; count > 0; count--, list += bytes + 1) {
+        bytes = strcspn(list, ",");
+        if (bytes == strlen(address) && !strncmp(list, address, bytes)) return true;
+    }
+    return false;
+}
+
+/* The next address; false at the end of the list.  An empty list has one empty address. */
 static bool addresses_next(const char **list, char address[VX_RPC_ADDRESS_BYTES])
 {
     if (!*list) return false;
@@ -145,9 +154,9 @@ vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
 {
     char address[VX_RPC_ADDRESS_BYTES], host[VX_RPC_ADDRESS_BYTES];
     struct sockaddr_un at;
-    u16 port;
+    u16 port = 0;
     i32 count = 0;
-    while (addresses_next(&addresses, address)) {
+    for (const char *list = addresses; addresses_next(&addresses, address); port = 0) {
         VX_ENSURE_WHY(!address_is_unix(address) ||
                           strlen(strchr(address, ':')) <= sizeof at.sun_path,
                       why, INVALID_ARGUMENT, "the path of a Unix socket is too long",
@@ -162,6 +171,10 @@ vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
             "expected HOST:PORT or [V6]:PORT with a port from 0 to 65535, unix:PATH or "
             "systemd:NAME, got '%s'",
             address);
+        bool one = address_is_unix(address) || port; /* each 0 picks another port */
+        VX_ENSURE_WHY(!one || !addresses_have(list, count, address), why,
+                      INVALID_ARGUMENT, "an address to listen on is named twice",
+                      "expected each address to listen on once, got '%s' twice", address);
         VX_ENSURE_WHY(++count <= VX_RPC_LISTENERS_MAX, why, INVALID_ARGUMENT,
                       "too many addresses to listen on",
                       "expected at most %d addresses to listen on, got one more: '%s'",
@@ -175,8 +188,9 @@ vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
 static vx_status listen_failed(const char *address, int error, struct vx_why *why)
 {
     char text[128];
-    VX_FAIL_WHY(why, UNAVAILABLE, "cannot listen there", "cannot listen on '%s': %s",
-                address, strerror_r(error, text, sizeof text));
+    VX_FAIL_WHY(why, UNAVAILABLE, "cannot listen there",
+                "grpc: cannot listen on '%s': %s", address,
+                strerror_r(error, text, sizeof text));
 }
 
 /* Takes over the socket. */

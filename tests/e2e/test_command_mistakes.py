@@ -209,6 +209,11 @@ def test_python_makes_no_infinity_either(client, grid):
     with pytest.raises(ValueError, match="expected float32 or float16"):
         client.infer("conv", coords, feats.astype(np.float64))
 
+    class Bfloat16:  # torch's dtype has this name, and numpy no such type
+        dtype = "torch.bfloat16"
+    with pytest.raises(ValueError, match=r"feats: expected tensor.float\(\) with bf16=True, got "):
+        client.infer("conv", coords, Bfloat16())
+
 
 def test_properties_that_nobody_uses_are_named(daemon, grid, tmp_path):
     columns = columns_of(grid) | {"float weight": grid[1][:, 0], "int label": grid[0][:, 1]}

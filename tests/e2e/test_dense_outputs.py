@@ -156,6 +156,8 @@ def test_answers_are_those_of_numpy(client, model, n, samples):
     check(model, answer, coords, feats)
     head = answer.sparse("head")
     assert head.stride == (0, 0, 0) and head.coords is answer["samples"]
+    with pytest.raises(ValueError, match=r"output 'volume' is a dense tensor \[\d+, .*no voxels"):
+        answer.sparse("volume")
 
 
 def test_samples_that_are_missing_are_zeros_in_a_dense_tensor(client, model):
@@ -281,7 +283,9 @@ def test_the_command_line(daemon, client, tmp_path):
     for bad in (["-o", tmp_path / "out.ply"], ["--render", tmp_path / "out.png"]):
         done = voxel("--output", "volume", *bad)
         assert done.returncode == 2, done.stderr
-        assert "is a dense tensor" in done.stderr
+        assert "output 'volume' is a dense tensor, which has no voxels" in done.stderr
+        assert "--output NAME takes head, class, label\n" in done.stderr
+        assert not done.stdout  # nothing was computed for it
 
 
 def test_a_worker_that_dies_refuses_nobody_beside_an_unread_answer(tmp_path):

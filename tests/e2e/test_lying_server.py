@@ -394,7 +394,8 @@ def test_random_damage_is_an_answer_or_an_error(server):
 
 
 @pytest.mark.parametrize("option,sentence", [
-    ({"prioritee": 1}, "did you mean priority"), ({"nonsense": 1}, "expected one of bf16"),
+    ({"prioritee": 1}, "did you mean priority"), ({"nonsense": 1}, "'; Expected one of bf16"),
+    ({"timout": 5}, "did you mean timeout\\? Expected one of bf16, coords_ref, id,"),
     ({"outputs": "out"}, "outputs: expected a list of str"),
     ({"id": 7}, "id: expected a str"), ({"parameters": {"a": None}}, "'a': expected a bool"),
     ({"parameters": {1: 2}}, "expected a str as name"), ({"parameters": [1]}, "expected a dict"),

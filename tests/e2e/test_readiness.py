@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that serves stays ready while models that are new to it load, are copied or fail, and
 tells of them; at its start it waits for all that it is to serve."""
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+import pytest
 
 import voxeld
 from model_files import ConvModel, random_grid
@@ -142,6 +144,50 @@ def test_a_load_of_a_client_does_not_end_readiness(tmp_path):
         client.infer("new", *random_grid(1, 10))
         control.unload("bad")
         assert ready(daemon) == (True, {}, "")
+
+
+def test_a_model_whose_worker_is_gone_is_not_ready(tmp_path):
+    """The next worker is stopped before it has the model, of which the server keeps READY."""
+    repository = tmp_path / "repository"
+    ConvModel().write(repository)
+    with serving(repository, tmp_path, *PATIENT) as (daemon, _, control):
+        reason = ""
+        while not reason.startswith("waiting for a worker"):
+            daemon.wait_for("conv", lambda: control.index()["conv", "1"] == ("READY", ""))
+            before = daemon.workers()
+            os.kill(before[0], signal.SIGKILL)
+            daemon.wait_for("a worker", lambda: set(daemon.workers()) - set(before))
+            with daemon.frozen((set(daemon.workers()) - set(before)).pop()):
+                state, reason = control.index()["conv", "1"]
+                said = subprocess.run([os.environ["VOXEL"], "status", "--server", daemon.grpc],
+                                      capture_output=True, text=True, timeout=PATIENCE)
+        assert state == "READY" and said.returncode == 1
+        assert f"conv version 1 is not ready: {reason}\n" in said.stdout, said.stdout
+
+
+def test_the_python_client_loads_and_unloads(tmp_path):
+    """As README.md writes it."""
+    repository = tmp_path / "repository"
+    for name in ("conv", "new"):
+        ConvModel().write(repository, name)
+    with serving(repository, tmp_path, "--model-control", "explicit", "--load-model", "conv",
+                 *PATIENT) as (daemon, client, control):
+        client.load("new")
+        client.infer("new", *random_grid(1, 10))
+        client.unload("new")
+        assert not client.model_ready("new") and client.model_ready("conv")
+        with pytest.raises(voxeld.NotFound, match="failed to load 'nowhere'"):
+            client.load("nowhere")
+        with pytest.raises(TypeError, match="model: expected a str"):
+            client.load(7)
+
+        async def later():
+            async with voxeld.AsyncClient(daemon.grpc) as other:
+                await other.load("new")
+                assert await other.model_ready("new")
+                await other.unload("new")
+                assert not await other.model_ready("new")
+        asyncio.run(later())
 
 
 def test_the_first_load_of_a_client(tmp_path):

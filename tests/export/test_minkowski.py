@@ -390,3 +390,19 @@ def test_a_field_is_no_example(folder):
     x = tensor("sheet", 4)
     with pytest.raises(ExportError, match="example is a TensorField, expected a sparse tensor of"):
         from_module(nn.Sequential(down()), ME.TensorField(x.F, x.C), folder)
+
+
+class Averaged(nn.Module):
+    """Of a tensor over the number of its voxels."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = conv(4, 6, kernel_size=3)
+
+    def forward(self, x):
+        return self.conv(x).F / len(x.F)
+
+
+def test_a_number_of_voxels(folder):
+    with pytest.raises(ExportError, match="the layer div has scale .*for other voxels"):
+        from_module(trained(Averaged()), tensor("scatter", 4), folder)

@@ -233,3 +233,21 @@ def test_the_proof_notices_another_order(folder, version, monkeypatch, number):
     with pytest.raises(CheckFailed) as error:
         from_module(net, x, folder)
     assert error.value.report.differences[0].relative() > 0.1
+
+
+class Averaged(nn.Module):
+    """Of a tensor over the number of its voxels."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = spnn.Conv3d(4, 6, 3)
+
+    def forward(self, x):
+        return self.conv(x).F / len(x.F)
+
+
+@pytest.mark.parametrize("number", ["2.1.0", *OLD])
+def test_a_number_of_voxels(folder, version, number):
+    version(number)
+    with pytest.raises(ExportError, match="the layer div has scale .*for other voxels"):
+        from_module(trained(Averaged()), tensor("scatter", 4), folder)

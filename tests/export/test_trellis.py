@@ -243,3 +243,19 @@ def test_refused(folder, name, monkeypatch):
     with pytest.raises(ExportError) as error:
         from_module(trained(net), tensor("sheet", 8), folder)
     assert said in str(error.value)
+
+
+class Averaged(nn.Module):
+    """Of a tensor over the number of its voxels."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = sp.SparseConv3d(4, 6, 3)
+
+    def forward(self, x):
+        return self.conv(x).feats / len(x.feats)
+
+
+def test_a_number_of_voxels(folder):
+    with pytest.raises(ExportError, match="the layer div has scale .*for other voxels"):
+        from_module(trained(Averaged()), tensor("scatter", 4), folder)

@@ -280,3 +280,19 @@ def test_tensor_is_as_before(folder):
     assert isinstance(y, Voxels) and y.tensor_stride == (2, 2, 2)
     assert int(y.coords[:, 1:].max()) < int(x.coords[:, 1:].max())
     assert not folder.exists()
+
+
+class Averaged(nn.Module):
+    """Of a tensor over the number of its voxels."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = SparseConv3d(4, 6, 3)
+
+    def forward(self, x):
+        return self.conv(x).feature_tensor / len(x.feature_tensor)
+
+
+def test_a_number_of_voxels(folder):
+    with pytest.raises(ExportError, match="the layer div has scale .*for other voxels"):
+        from_module(trained(Averaged()), tensor("scatter", 4), folder)

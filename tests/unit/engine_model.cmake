@@ -3,7 +3,7 @@ vx_unit_test(NAME test_json LIBS base)
 vx_unit_test(NAME test_typed LIBS base)
 foreach(name safetensors network network_fp8 network_last network_limits network_outputs network_points network_sets
     network_set_limits
-    network_predicted blocks layouts notes weights_check op_hint fuse plan)
+    network_predicted blocks layouts two_axes notes weights_check op_hint fuse plan)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/model_files.c)
 endforeach()

@@ -124,7 +124,7 @@ def check_folder(folder, example, *others, voxeld=None, bound=None, version=None
             names = ", ".join(d.name for d in report.failed())
             where = (
                 " for other features than the example's: it has a number of the example, which "
-                "the forward pass computes in Python (item(), len(), .data), as a constant"
+                "the forward pass computes in Python (item(), .data), as a constant"
             )
             which = f"version {version} of " if rest else ""
             raise CheckFailed(

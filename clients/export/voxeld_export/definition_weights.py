@@ -105,18 +105,22 @@ def weight_of(conv, array):
 
 
 def _is_dense(conv, shape):
-    """Whether PyTorch's Conv3d may have written the weight: [Co, Ci, K, K, K]."""
-    return conv.volume() > 1 and shape == (conv.co, conv.ci // conv.groups, *conv.window.kernel)
+    """Whether PyTorch's Conv3d or Conv2d may have written the weight: [Co, Ci, K, K, K]."""
+    k, channels = tuple(conv.window.kernel), (conv.co, conv.ci // conv.groups)
+    dense = shape == (*channels, *k) or (k[2] == 1 and shape == (*channels, *k[:2]))
+    return conv.volume() > 1 and dense
 
 
 def _shapes(conv, layout):
     """The shapes that a layout has for a layer."""
     k, v, g, co = conv.window.kernel, conv.volume(), conv.groups, conv.co
     ci = conv.ci // g
-    if layout in _OFFSETS_INSIDE:
-        return [(co, *k, ci)]
-    if layout in ("xyzio", "xyzoi"):
-        return [(*k, ci, co) if layout == "xyzio" else (*k, co, ci)]
+    if layout not in _OFFSETS_FIRST:
+        # Libraries of two axes write no third one.
+        kernels = [k, k[:2]] if k[2] == 1 else [k]
+        if layout in _OFFSETS_INSIDE:
+            return [(co, *axes, ci) for axes in kernels]
+        return [(*axes, ci, co) if layout == "xyzio" else (*axes, co, ci) for axes in kernels]
     if g > 1 and layout in ("minkowski", "warpconvnet"):
         depthwise = [(v, co)] if g == conv.ci == co else []
         return depthwise + ([(v, g, ci, co // g)] if layout == "warpconvnet" else [])

@@ -13,6 +13,7 @@ from .errors import ExportError, some
 from .example import Example, four_of
 from .libraries import library_of
 from .network import Network
+from .other_voxels import changed, choices, compare, said_of
 from .publish import publish
 from .trace import Trace
 from .weights import DATATYPES, round_weights
@@ -43,8 +44,8 @@ def from_module(
     net       a torch.nn.Module of modules of a sparse library and of torch; norms and dropout are
               in eval() mode
     example   what its forward pass gets: a sparse tensor, a tuple of arguments, or a dict that is
-              the only argument.  The network does not depend on its voxels, only on the path
-              that Python takes through the forward pass
+              the only argument.  The network must not follow from its voxels: a pass over a part
+              of them, with one sample more, has to have the same layers and constants
     feats     the tensor [N, C] that requests send, and
     coords    the tensor [N, 4] of its voxels, where `example` has no sparse tensor
     folder    REPOSITORY/NAME: gets network.json and 1/weights.safetensors; a folder that an export
@@ -77,6 +78,7 @@ def from_module(
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
+    constants = network.constants() if check else None
     note = columns_note(network.axes)
     if note:
         network.description = f"{description}; {note}" if description else note
@@ -85,6 +87,10 @@ def from_module(
     def again():
         with rounded, torch.no_grad():
             return source.again(network, outputs)
+
+    def elsewhere():
+        with rounded, torch.no_grad():
+            source.elsewhere(constants, outputs)
 
     def layers(_folder):
         with rounded, torch.no_grad():
@@ -96,6 +102,7 @@ def from_module(
         folder,
         layers=layers,
         again=again,
+        elsewhere=elsewhere,
         datatype=datatype,
         check=check,
         voxeld=voxeld,
@@ -154,6 +161,47 @@ class _Source:
             self.feats.copy_(torch.from_numpy(first.feats))
         _same_layers(network.document()["layers"], other.document()["layers"])
         return found
+
+    def elsewhere(self, constants, outputs):
+        """ExportError if the network is another one on other voxels.
+
+        constants  Network.constants() of the first pass: a tensor may have changed since
+        """
+        error = None
+        for voxels in choices(self.request.coords):
+            try:
+                other = self._on(voxels)
+            except Exception as made:  # noqa: BLE001  the library's own, of any version
+                warnings.warn(
+                    f"whether the network follows from the example's voxels was not tested, as no "
+                    f"example with others could be made of it: {made}",
+                    stacklevel=4,
+                )
+                return
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # the first pass has said them
+                    found, _ = other.follow(outputs, None)
+            except Exception as raised:  # noqa: BLE001  the module's, or a library's rule
+                error = error or (voxels, raised)
+                continue
+            compare(constants, found.constants(), voxels, self.request.coords)
+            return
+        if error:
+            raise ExportError(
+                f"the forward pass fails on other voxels ({error[0].said()}; the example has "
+                f"{said_of(self.request.coords)}), as it would for other requests: "
+                f"{type(error[1]).__name__}: {error[1]}"
+            ) from error[1]
+
+    def _on(self, voxels):
+        """This source with an example on other voxels."""
+        library = library_of(self.net)
+        coords = self.request.coords
+        example, feats = changed(self.example, library, self.feats, coords, voxels)
+        if feats is None:
+            raise ExportError("its features are not in it")
+        return _Source(self.net, example, feats, voxels.coords, self.exact)
 
     def layers(self, network):
         """{layer: (array, coords or None)} of the layers that `network` has, by a second pass."""

@@ -17,7 +17,7 @@ from .weights import write_weights
 LAYERS_MAX = 1024
 NAME_BYTES_MAX = 127
 CONCAT_MAX = 8
-
+_TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 _WHO = {
     "labels": "which only an output can have",
@@ -181,6 +181,20 @@ class Network:
         document.update(more)
         return document
 
+    def constants(self):
+        """What requests share: (layers, {name of a tensor that they read: a hash of it})."""
+        layers = self.needed()
+        used = {
+            layer.get("tensors", {}).get(key, f"{layer['name']}.{key}")
+            for layer in layers
+            for key in _TENSORS
+        }
+        return layers, {
+            name: hashlib.sha256(array.tobytes()).hexdigest()
+            for name, array in self.tensors.items()
+            if name in used
+        }
+
     def write(self, folder, datatype=None, version=1, **more):
         """Writes FOLDER/network.json and FOLDER/VERSION/weights.safetensors; returns the document.
 
@@ -190,7 +204,7 @@ class Network:
         document = self.document(**more)
         multiplied, kept = set(), {}
         for layer in document["layers"]:
-            for key in ("weight", "bias", "running_mean", "running_var"):
+            for key in _TENSORS:
                 name = layer.get("tensors", {}).get(key, f"{layer['name']}.{key}")
                 if name in self.tensors:
                     kept[name] = self.tensors[name]

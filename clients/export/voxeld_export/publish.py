@@ -25,6 +25,7 @@ def publish(
     datatype,
     layers,
     again=None,
+    elsewhere=None,
     check=True,
     voxeld=None,
     bound=None,
@@ -38,6 +39,7 @@ def publish(
     layers   a function of the written directory that returns the source's {layer: (array, coords
              or None)}, for the search of the first layer that differs
     again    a function that returns another Example of the source: other features, same voxels
+    elsewhere  a function that raises ExportError if the source is another network on other voxels
     more     keys of network.json's top level
     replace  whether what else the folder has may go: other versions, files, keys of network.json
 
@@ -70,6 +72,8 @@ def publish(
             move(made, failed)
             said = _first_difference(failed, example, layers, error.report.bound, voxeld)
             raise CheckFailed(f"{error}\n\n{said}", error.report) from error
+        if elsewhere and check:
+            elsewhere()
         may_replace(folder, _WRITTEN, network.document(**(more or {})), replace)  # hours may pass
         move(made, folder)
     finally:

@@ -103,6 +103,14 @@ class AsyncClient:
         request = messages.pack_name(model, version)
         return messages.read_model(await self._call("ModelMetadata", request, timeout))
 
+    async def load(self, model, timeout=None):
+        """See Client.load."""
+        await self._call("RepositoryModelLoad", messages.pack_repository(model), timeout)
+
+    async def unload(self, model, timeout=None):
+        """See Client.unload."""
+        await self._call("RepositoryModelUnload", messages.pack_repository(model), timeout)
+
     async def statistics(self, model="", version="", timeout=10):
         """See Client.statistics."""
         request = messages.pack_name(model, version)

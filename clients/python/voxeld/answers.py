@@ -81,8 +81,11 @@ class Answer(Mapping):
         """The output as Sparse, if it lies on a set of voxels of its own.
 
         KeyError if the answer lacks it or its coordinates; ValueError if its rows are those of the
-        request."""
+        request, or if it is dense."""
         features, said = self[name], self.output_parameters.get(name, {})
+        if "coords" not in said and features.ndim > 2:
+            raise ValueError(f"output '{name}' is a dense tensor {list(features.shape)}, whose "
+                             f"elements are no voxels: answer['{name}'] is the array")
         if "coords" not in said:
             raise ValueError(f"output '{name}' has no coordinates of its own: its rows are those "
                              f"of the request's coords")

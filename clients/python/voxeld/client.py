@@ -169,6 +169,16 @@ class Client:
         request = messages.pack_name(model, version)
         return messages.read_model(self._call("ModelMetadata", request, timeout))
 
+    def load(self, model, timeout=None):
+        """Loads a model of the repository, or its changed files; returns when it serves.
+
+        A server with --model-control none or poll refuses, and so may its tokens or sockets."""
+        self._call("RepositoryModelLoad", messages.pack_repository(model), timeout)
+
+    def unload(self, model, timeout=None):
+        """Unloads all versions of a model.  What was admitted before is still answered."""
+        self._call("RepositoryModelUnload", messages.pack_repository(model), timeout)
+
     def statistics(self, model="", version="", timeout=10):
         """A list with one dict per model version: counts, and (count, ns) per stage.
 

@@ -17,7 +17,7 @@ from .answers import (  # noqa: F401: one name for both directions
 
 SERVICE = "/inference.GRPCInferenceService/"
 
-# The keyword arguments of Client.infer beside timeout and metadata.
+# The keyword arguments of Client.infer beside timeout and metadata, its own.
 OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "parameters",
            "priority", "queue_timeout_us", "resend", "spatial_shape", "timing", "version")
 
@@ -51,6 +51,9 @@ def _array(what, value):
         raise ValueError(f"{what}: expected an array, got None")
     if np.ma.is_masked(value):
         raise ValueError(f"{what}: expected an array without masked values")
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":   # numpy has no such type
+        wanted = "tensor.float() with bf16=True" if what == "feats" else "integers"
+        raise ValueError(f"{what}: expected {wanted}, got torch.bfloat16")
     return np.asarray(value)
 
 
@@ -295,9 +298,11 @@ def wanted(model, feats, options):
 def _check_options(options):
     for name in options:
         if name not in OPTIONS:
-            near = difflib.get_close_matches(name, OPTIONS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(OPTIONS)}"
-            raise TypeError(f"infer() got an unexpected keyword argument '{name}'; {hint}")
+            every = sorted((*OPTIONS, "metadata", "timeout"))
+            near = difflib.get_close_matches(name, every, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise TypeError(f"infer() got an unexpected keyword argument '{name}'; {hint}"
+                            f"Expected one of {', '.join(every)}")
 
 
 def split_geometry(coords, options, names):
@@ -330,3 +335,8 @@ def split_geometry(coords, options, names):
 def pack_name(name, version=""):
     """A request of ModelReady, ModelMetadata or ModelStatistics: name 1, version 2."""
     return wire.text(1, name) + wire.text(2, version_text(version))
+
+
+def pack_repository(model):
+    """A request of RepositoryModelLoad or RepositoryModelUnload: model_name 2."""
+    return wire.text(2, _text("model", model))

@@ -28,10 +28,23 @@ void vx_access_hide(char *sentence)
     memmove(target, name, strlen(name) + 1);
 }
 
+/* Root's, or a directory in that of homes: what a person has there is not for others. */
+static bool is_home(const char *path)
+{
+    static const char homes[] = "/"
+                                "home/";
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    if (length == 5 && !strncmp(path, "/root", 5)) return true;
+    return length > sizeof homes - 1 && !strncmp(path, homes, sizeof homes - 1) &&
+           !memchr(path + sizeof homes - 1, '/', length - (sizeof homes - 1));
+}
+
 /* What makes the file readable; a secret, not for everybody. */
-static const char *access_advice(const struct stat *about, bool secret)
+static const char *access_advice(const char *path, const struct stat *about, bool secret)
 {
     if (secret) return "chown it, or chgrp and chmod g+r it";
+    if (is_home(path)) return "expected a directory of voxeld's own, not a home";
     return S_ISDIR(about->st_mode) ? "chmod a+rx it" : "chmod a+r it";
 }
 
@@ -54,7 +67,7 @@ static const char *access_text(const char *path, int error, bool secret, char *o
                  "%s: it belongs to user %u and has mode %04o, and voxeld runs as user "
                  "%u: %s",
                  strerror(error), (unsigned)about.st_uid, (unsigned)about.st_mode & 07777,
-                 (unsigned)geteuid(), access_advice(&about, secret));
+                 (unsigned)geteuid(), access_advice(path, &about, secret));
     return out;
 }
 
@@ -66,6 +79,16 @@ const char *vx_access_text(const char *path, int error, char out[VX_ACCESS_BYTES
 const char *vx_access_secret_text(const char *path, int error, char out[VX_ACCESS_BYTES])
 {
     return access_text(path, error, true, out);
+}
+
+vx_status vx_access_failed(const char *path, const char *label, int error,
+                           struct vx_why *why)
+{
+    char room[VX_ACCESS_BYTES];
+    vx_why_set(why, "%s: cannot be opened: %s", label, vx_access_text(path, error, room));
+    if (error == EACCES || error == EPERM)
+        VX_FAIL(PERMISSION_DENIED, "a file may not be read");
+    VX_FAIL(NOT_FOUND, "a file cannot be opened");
 }
 
 const char *vx_access_kind(const struct stat *about)

@@ -41,6 +41,8 @@ static const char *parse_hint(const struct parser *parser)
     if (before == parser->end) return "";
     if (*before == '/') return " (JSON has no comments)";
     if (*before == '\xef') return " (JSON has no byte order mark)";
+    if (*before == '\xff' || *before == '\xfe')
+        return " (a byte order mark of UTF-16? JSON is UTF-8)";
     if (*before != '}' && *before != ']') return "";
     while (before > parser->text && strchr(" \t\r\n", before[-1])) before--;
     bool comma = before > parser->text && before[-1] == ',';

@@ -95,6 +95,9 @@ VX_MUST_USE vx_status vx_json_read_bool(const struct vx_json *value, struct vx_w
                                         bool *boolean);
 VX_MUST_USE vx_status vx_json_read_i64(const struct vx_json *value, i64 min, i64 max,
                                        struct vx_why *why, i64 *number);
+/* A power of two, 2^-most to 2^most.  Also takes an integer. */
+VX_MUST_USE vx_status vx_json_read_power(const struct vx_json *value, int most,
+                                         struct vx_why *why, f64 *number);
 /* Also takes an integer. */
 VX_MUST_USE vx_status vx_json_read_f64(const struct vx_json *value, f64 min, f64 max,
                                        struct vx_why *why, f64 *number);

@@ -118,6 +118,22 @@ vx_status vx_json_read_f64(const struct vx_json *value, f64 min, f64 max,
     return VX_OK;
 }
 
+vx_status vx_json_read_power(const struct vx_json *value, int most, struct vx_why *why,
+                             f64 *number)
+{
+    char expected[80];
+    snprintf(expected, sizeof expected, "a power of two from 2^-%d to 2^%d", most, most);
+    f64 real = value->kind == VX_JSON_I64 ? (f64)value->number : value->real;
+    bool is_number = value->kind == VX_JSON_I64 || value->kind == VX_JSON_F64;
+    bool good = false;
+    f64 power = 1;
+    for (int i = 0; i <= most && is_number; i++, power *= 2)
+        good |= real == power || real == 1 / power;
+    if (!good) return value_fail(value, why, expected);
+    *number = real;
+    return VX_OK;
+}
+
 vx_status vx_json_read_text(const struct vx_json *value, struct vx_why *why,
                             const char **text)
 {

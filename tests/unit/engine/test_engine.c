@@ -198,6 +198,37 @@ START_TEST(an_empty_cloud_has_an_empty_answer)
 }
 END_TEST
 
+/* Of a wide stride, and without a kernel of what has none. */
+START_TEST(a_description_keeps_its_columns)
+{
+    static char text[16 << 10];
+    struct vx_signature signature;
+    struct vx_why why = {{0}};
+    const struct vx_model_source source = {.directory = vx_rig_root, .version = 1};
+    vx_rig_write_model(
+        vx_rig_root,
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":1}},\"layers\":["
+        "{\"name\":\"a\",\"op\":\"upsample\",\"input\":\"feats\",\"stride\":7},"
+        "{\"name\":\"b\",\"op\":\"upsample\",\"input\":\"a\",\"stride\":7},"
+        "{\"name\":\"g\",\"op\":\"global_pool\",\"input\":\"b\",\"mode\":\"avg\"},"
+        "{\"name\":\"y\",\"op\":\"unpool\",\"input\":\"g\",\"of\":\"g\"}],"
+        "\"outputs\":[{\"layer\":\"y\"}],\"limits\":{\"sets\":{\"a\":9,\"b\":9}}}",
+        3);
+    vx_status status = vx_model_describe(&source, &why, &signature, text, sizeof text);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert_msg(!strstr(text, "1 -> 1         1x1x1"), "%s", text); /* of unpool */
+    const char *head = strstr(text, "  set made by"), *row = head;
+    ck_assert_ptr_nonnull(head);
+    size_t end = (size_t)(strstr(head, "layers") - head) + strlen("layers");
+    for (int set = 0; set < 4;
+         set++) { /* the number of layers ends where its head does */
+        row = strchr(row, '\n') + 1;
+        ck_assert_msg(row[end - 1] >= '0' && row[end - 1] <= '9' && row[end] == ' ', "%s",
+                      head);
+    }
+}
+END_TEST
+
 START_TEST(a_model_is_described)
 {
     char text[8192], cut[16];
@@ -254,6 +285,7 @@ int main(void)
     tcase_add_test(tcase, bits_are_the_same_alone_or_together);
     tcase_add_test(tcase, an_empty_cloud_has_an_empty_answer);
     tcase_add_test(tcase, a_model_is_described);
+    tcase_add_test(tcase, a_description_keeps_its_columns);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

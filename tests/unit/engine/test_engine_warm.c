@@ -313,6 +313,25 @@ START_TEST(what_is_taken_fits_the_cache)
 }
 END_TEST
 
+/* Nothing fits, as every voxel counts with 343^2 children: the sentence says what to set. */
+START_TEST(children_without_a_limit_are_named)
+{
+    reopen(1 << 20, 64 << 20);
+    vx_rig_write_model(
+        vx_rig_root,
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":64}},\"layers\":["
+        "{\"name\":\"a\",\"op\":\"upsample\",\"input\":\"feats\",\"stride\":7},"
+        "{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"a\",\"stride\":7}],"
+        "\"outputs\":[{\"layer\":\"y\"}]}",
+        3);
+    struct vx_rig_load load = vx_rig_load_any(vx_rig_root, 1);
+    ck_assert_int_eq(vx_status_code(load.status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_msg(
+        strstr(load.why.text, "at most 0 voxels fit; set limits.sets for \"a\"") != NULL,
+        "%s", load.why.text);
+}
+END_TEST
+
 /* The warm-up ends early: the front stops, or the model is not wanted any more. */
 START_TEST(a_model_may_go_in_the_middle)
 {
@@ -412,6 +431,7 @@ int main(void)
     tcase_add_test(tcase, a_request_tells_within_its_steps);
     tcase_add_test(tcase, a_warm_up_gives_way);
     tcase_add_test(tcase, coordinates_of_a_warm_up_are_no_part_of_the_device_memory);
+    tcase_add_test(tcase, children_without_a_limit_are_named);
     tcase_add_test(tcase, what_is_taken_fits_the_cache);
     tcase_add_test(tcase, a_model_may_go_in_the_middle);
     tcase_add_test(tcase, a_step_of_a_wide_layer_is_a_part_of_it);

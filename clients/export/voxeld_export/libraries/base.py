@@ -54,6 +54,14 @@ class Library:
         """A Sparse if `thing` is a sparse tensor of this library, else None."""
         del thing
 
+    def rebuilt(self, thing, feats, coords, samples):
+        """A sparse tensor like `thing` with other rows.
+
+        coords  a torch.Tensor, int32 [N, 4], in voxels of its set; a sample's rows lie together
+        """
+        del feats, coords, samples
+        raise ExportError(f"no other {type(thing).__name__} can be made")
+
     def methods(self, trace):
         """[(class, name, added)]: methods of sparse tensors that do what layers do."""
         del trace

@@ -67,6 +67,11 @@ class Minkowski(Library):
             self._sets[_key(thing)] = (0, "feats")
         return Sparse(thing.F, _coords(thing), axes=thing.C.shape[1] - 1)
 
+    def rebuilt(self, thing, feats, coords, samples):
+        del samples
+        at = coords[:, : thing.C.shape[1]] * coords.new_tensor([1, *thing.tensor_stride])
+        return type(thing)(feats, coordinates=at, tensor_stride=thing.tensor_stride)
+
     def methods(self, trace):
         import MinkowskiEngine  # it is there, or there would be no module of it
 

@@ -50,6 +50,11 @@ class Spconv(Library):
             len(thing.spatial_shape),
         )
 
+    def rebuilt(self, thing, feats, coords, samples):
+        indices = coords[:, : thing.indices.shape[1]].contiguous()
+        more = samples - int(thing.indices[:, 0].max()) - 1  # than there are of which it has voxels
+        return type(thing)(feats, indices, thing.spatial_shape, thing.batch_size + more)
+
     def wrapped(self, trace):
         from spconv.pytorch.conv import SparseConvolution
 

@@ -13,6 +13,7 @@ SPDX-License-Identifier: Apache-2.0
 import sys
 
 import numpy as np
+import torch
 
 from ..errors import ExportError
 from .base import Library, Sparse, four_columns
@@ -52,6 +53,20 @@ class TorchSparse(Library):
         if not names & {"SparseTensor", "PointTensor"}:
             return None
         return Sparse(thing.F, coords_of(thing), _range(thing))
+
+    def rebuilt(self, thing, feats, coords, samples):
+        stride = getattr(thing, "stride", 1)
+        if is_21(thing) or thing.C.shape[1] != 4:
+            at = coords[:, : thing.C.shape[1]]
+        else:
+            steps = coords.new_tensor(getattr(thing, "stride", (1, 1, 1)))
+            at = torch.cat([coords[:, 1:] * steps, coords[:, :1]], 1)
+        at = at.to(thing.C.dtype).contiguous()
+        if not any(c.__name__ == "SparseTensor" for c in type(thing).__mro__):
+            return type(thing)(feats, at)
+        if getattr(thing, "spatial_range", None) is None:
+            return type(thing)(feats, at, stride)
+        return type(thing)(feats, at, stride, (samples, *thing.spatial_range[1:]))
 
     def methods(self, trace):
         functional = sys.modules[_FUNCTIONAL]  # it is there, or there would be no module of it

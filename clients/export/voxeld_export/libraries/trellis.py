@@ -71,6 +71,11 @@ class Trellis(Resample):
         coords = thing.coords.detach().cpu().numpy()
         return Sparse(thing.feats, four_columns(coords), axes=coords.shape[1] - 1)
 
+    def rebuilt(self, thing, feats, coords, samples):
+        del samples
+        at = coords[:, : thing.coords.shape[1]].to(thing.coords.dtype).contiguous()
+        return type(thing)(feats=feats, coords=at)
+
     def methods(self, trace):
         """A tensor beside a sparse tensor: TRELLIS repeats it for each voxel of a sample."""
         kinds = {

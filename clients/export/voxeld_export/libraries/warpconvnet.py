@@ -8,6 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import numpy as np
+import torch
 
 from ..axes import three, unless
 from ..errors import ExportError
@@ -53,6 +54,13 @@ class WarpConvNet(Resample):
             return None
         coords = thing.batch_indexed_coordinates.detach().cpu().numpy()
         return Sparse(thing.feature_tensor, four_columns(coords), axes=coords.shape[1] - 1)
+
+    def rebuilt(self, thing, feats, coords, samples):
+        ends = torch.bincount(coords[:, 0].long().cpu(), minlength=samples).cumsum(0)
+        at = coords[:, 1 : 1 + thing.coordinate_tensor.shape[1]].contiguous()
+        stride = {} if thing.tensor_stride is None else {"tensor_stride": thing.tensor_stride}
+        offsets = torch.cat([ends.new_zeros(1), ends])
+        return type(thing)(at, feats, offsets=offsets, **stride)
 
     def cache(self, tensor, kind, factor):
         return tensor.spatial_cache.get(f"{kind}_{factor}")

@@ -149,7 +149,9 @@ START_TEST(without_a_shape_there_is_a_note)
     ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
     const char *found = strstr(text, "rule \"floor\"");
     ck_assert_msg(!found == !notes[_i].note, "%s", text);
-    if (found) ck_assert_str_eq(found, notes[_i].note);
+    if (found)
+        ck_assert_msg(!strncmp(found, notes[_i].note, strlen(notes[_i].note)), "%s",
+                      found);
     vx_safetensors_close(&file);
 }
 END_TEST

@@ -123,6 +123,64 @@ START_TEST(layouts_of_several_libraries_are_noted)
 }
 END_TEST
 
+/* What a network says beside a file of zeros. */
+static const struct {
+    const char *layers, *more; /* more: behind the outputs */
+    const char *note;          /* part of it; NULL: none of these */
+} others[] = {
+    {"{\"name\":\"y\",\"op\":\"group_norm\",\"input\":\"feats\",\"groups\":2,"
+     "\"affine\":false}",
+     "",
+     "statistics over all voxels of a sample in y; torch.nn.GroupNorm on rows [N, C] has "
+     "those of each voxel, which is served with 1 group only, as layer_norm\n"},
+    {"{\"name\":\"y\",\"op\":\"layer_norm\",\"input\":\"feats\",\"affine\":false}", "",
+     NULL},
+    {"{\"name\":\"y\",\"op\":\"batch_norm\",\"input\":\"feats\",\"affine\":false}", "",
+     "running_var is 0 throughout in y; it divides by the root of eps alone, as if its "
+     "input never varied\n"},
+    {"{\"name\":\"y\",\"op\":\"to_dense\",\"input\":\"feats\",\"shape\":[8,7,8]}", "",
+     "shape 8x7x8 of y is smaller than that of its voxels, 8x8x8; a request with a voxel "
+     "outside of it is refused\n"},
+    {"{\"name\":\"y\",\"op\":\"to_dense\",\"input\":\"feats\",\"shape\":[8,9,8]}", "",
+     NULL},
+    {"{\"name\":\"y\",\"op\":\"to_dense\",\"input\":\"feats\"}", "", NULL},
+    {"{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"feats\",\"stride\":2}", "",
+     "no \"limits.sets\" for the children that are made by y; each voxel counts with all "
+     "that it can have, so that only small requests fit: set the most that there are\n"},
+    {"{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"feats\",\"stride\":2}",
+     ",\"limits\":{\"sets\":{\"y\":1000}}", NULL},
+};
+
+START_TEST(other_notes)
+{
+    char network_json[1024], text[1024] = "";
+    struct vx_page page = {text, sizeof text, 0};
+    const struct vx_network *network;
+    struct vx_safetensors *file;
+    const struct vx_test_tensor tensors[] = {{"y.running_mean", "F32", {2}, 1, NULL},
+                                             {"y.running_var", "F32", {2}, 1, NULL}};
+    snprintf(network_json, sizeof network_json,
+             "{\"format\":1,\"inputs\":{\"coords\":{\"spatial_shape\":8},\"feats\":"
+             "{\"channels\":2}},\"layers\":[%s],\"outputs\":[{\"layer\":\"y\"}]%s}",
+             others[_i].layers, others[_i].more);
+    struct vx_network_text source = {network_json, strlen(network_json),
+                                     "m/network.json"};
+    vx_status status = vx_network_parse(&source, &arena, &why, &network);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    size_t bytes = vx_test_pack_safetensors(tensors, VX_COUNT(tensors), file_bytes,
+                                            sizeof file_bytes);
+    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    if (others[_i].note)
+        ck_assert_msg(strstr(text, others[_i].note) != NULL, "%s", text);
+    else
+        for (size_t i = 0; i < VX_COUNT(others); i++)
+            ck_assert_msg(!others[i].note || !strstr(text, others[i].note), "%s", text);
+    vx_safetensors_close(&file);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("notes");
@@ -130,6 +188,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, layouts_of_several_libraries_are_noted, 0,
                         VX_COUNT(cases));
+    tcase_add_loop_test(tcase, other_notes, 0, VX_COUNT(others));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

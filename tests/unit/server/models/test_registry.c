@@ -88,6 +88,9 @@ START_TEST(what_is_not_there_or_not_ready_says_so)
     ck_assert_str_eq(why.text, "Request for unknown model: 'm' is not found: this server "
                                "has no models");
     i32 row = add("m", 2, VX_INSTANCE_UNAVAILABLE);
+    ck_assert(vx_registry_pick(registry, "n", 0, &why, &got).fault);
+    ck_assert_str_eq(why.text, "Request for unknown model: 'n' is not found: this server "
+                               "has 'm' (not loaded)");
     strcpy(vx_registry_row(registry, row)->reason, "layer 'x'");
     ck_assert_int_eq(vx_status_code(vx_registry_pick(registry, "m", 0, &why, &got)),
                      VX_CODE_UNAVAILABLE);

@@ -63,6 +63,32 @@ START_TEST(both_users_are_named)
 }
 END_TEST
 
+START_TEST(what_may_not_be_read_is_permission_denied)
+{
+    struct vx_why why = {""};
+    become_stranger(path);
+    ck_assert_int_lt(open(path, O_RDONLY | O_CLOEXEC), 0);
+    vx_status status = vx_access_failed(path, "m/network.json", errno, &why);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_PERMISSION_DENIED);
+    ck_assert_ptr_nonnull(strstr(why.text, "m/network.json: cannot be opened: Permission "
+                                           "denied: it belongs to user"));
+    status = vx_access_failed("/nowhere", "m", ENOENT, &why);
+    ck_assert_int_eq(vx_status_code(status), VX_CODE_NOT_FOUND);
+}
+END_TEST
+
+/* Others shall not read what a person has there. */
+START_TEST(no_advice_to_open_a_home)
+{
+    char room[VX_ACCESS_BYTES];
+    const char *text = vx_access_text("/root/", EACCES, room);
+    ck_assert_msg(strstr(text, ": expected a directory of voxeld's own, not a home") &&
+                      !strstr(text, "chmod"),
+                  "%s", text);
+    ck_assert_ptr_nonnull(strstr(vx_access_text("/usr", EACCES, room), "chmod a+rx it"));
+}
+END_TEST
+
 /* Not everybody: TOKENS_OPEN and TLS_KEY_OPEN would warn of what was advised. */
 START_TEST(a_secret_is_for_its_owner_and_group)
 {
@@ -145,6 +171,8 @@ int main(void)
     TCase *tcase = tcase_create("access");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, both_users_are_named);
+    tcase_add_test(tcase, what_may_not_be_read_is_permission_denied);
+    tcase_add_test(tcase, no_advice_to_open_a_home);
     tcase_add_test(tcase, a_secret_is_for_its_owner_and_group);
     tcase_add_test(tcase, a_directory_above_it_is_told);
     tcase_add_test(tcase, other_reasons_are_the_systems);

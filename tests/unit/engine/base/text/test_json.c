@@ -136,6 +136,9 @@ static const struct {
     {"// a\n{}", "line 1, column 1: expected a value, got '/' (JSON has no comments)"},
     {"\xef\xbb\xbf{}",
      "line 1, column 1: expected a value, got byte 0xef (JSON has no byte order mark)"},
+    {"\xff\xfe{",
+     "line 1, column 1: expected a value, got byte 0xff (a byte order mark of UTF-16? "
+     "JSON is UTF-8)"},
     {"{ /* a */ }", "line 1, column 3: expected '\"', got '/' (JSON has no comments)"},
     {"{\"a\"//\n:1}",
      "line 1, column 5: expected ':' after a key, got '/' (JSON has no comments)"},
