@@ -210,13 +210,19 @@ static bool infer_names_region(const struct vx_call *call, const struct vx_infer
     return call->regions_status.fault && end->status.fault == call->regions_status.fault;
 }
 
+/* "(sample 0, ...)", "(0, 1, 2)". */
+static bool is_voxel(const char *in)
+{
+    return (*in >= '0' && *in <= '9') || *in == '-' || !strncmp(in, "sample ", 7);
+}
+
 /* Workers put voxels, and nothing else that clients sent, in parentheses. */
 static void hide_voxels(char *text)
 {
     char *to = text;
     for (const char *at = text; *at; at++) {
         *to++ = *at;
-        if (*at != '(') continue;
+        if (*at != '(' || !is_voxel(at + 1)) continue;
         const char *end = strchr(at, ')');
         if (!end) break;             /* the sentence was cut, perhaps inside a voxel */
         if (end - at <= 3) continue; /* shorter than any voxel */

@@ -436,6 +436,7 @@ static vx_status load_ended(const struct vx_models *models,
         if (row->state == VX_INSTANCE_LOADING) {
             if (models->loads[i].deaths < VX_LOAD_DEATHS_MAX) return VX_OK;
             dies = row;
+            continue;
         }
         if (models->loads[i].stale_ns || models->loads[i].follows) return VX_OK;
         if (row->state == VX_INSTANCE_READY) serves = true;

@@ -332,6 +332,8 @@ static void models_on_changed(struct vx_models *models, i32 instance, i32 worker
         !models->loads[instance].asked)
         vx_models_fail(models, instance,
                        "the model's files changed on disk; SIGHUP loads the new ones");
+    /* Whichever files they were, they are not what it serves: the next listing differs. */
+    vx_models_row(models, instance)->fingerprint = 0;
     vx_models_strand(models, instance);
 }
 

@@ -42,8 +42,8 @@ def filled(net, y):
 
 
 def failing(_net, y):
-    if len(y.features) < 150:
-        raise ValueError("too few")
+    if len(y.features) not in (len(example(1).indices), len(example(2).indices)):
+        raise ValueError("not the example's rows")
     return y.features
 
 
@@ -90,7 +90,7 @@ REFUSED = {
     "what fails": (
         failing,
         "the forward pass fails on other voxels",
-        "as it would for other requests: ValueError: too few",
+        "as it would for other requests: ValueError: not the example's rows",
     ),
 }
 
@@ -182,6 +182,32 @@ def test_a_batch(folder, name):
     assert batch["batch_size"] == 2 and len(json.loads((folder / "network.json").read_text()))
 
 
+def test_one_tensor_twice(folder):
+    batch = batched()
+    batch["points"] = batch["feats"]
+    how = {"feats": batch["feats"], "coords": batch["coords"]}
+    from_module(trained(Batch(lambda y, b: y)), {"rgb": batch["feats"], **batch}, folder, **how)
+
+
+def test_a_part_that_is_too_small(folder):
+    """A module that keeps nothing of a part, as pruning may: all voxels but one do."""
+    x = example()
+    count = len(x.indices)
+
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = sp.SubMConv3d(4, 8, 3, bias=False)
+
+        def forward(self, x):
+            if len(x.indices) < count - 1:
+                raise ValueError("no voxels are left")
+            return self.conv(x)
+
+    with pytest.warns(UserWarning, match="fails on a part of the example.*no voxels are left"):
+        from_module(trained(Keeps()), x, folder)
+
+
 def test_an_example_that_cannot_be_made_again(folder):
     """A module that has its coordinates from elsewhere: the export says what was not tested."""
     x = example()
@@ -205,7 +231,8 @@ def test_choices(kind, samples):
     coords = cloud(kind, SHAPE, samples).numpy()
     low, high = coords[:, 1:].min(0), coords[:, 1:].max(0)
     made = choices(coords)
-    assert [one.samples for one in made] == [samples + 1, samples, samples]
+    assert [one.samples for one in made] == [samples + 1, samples, samples, samples]
+    assert len(made[3].rows) == len(coords) - 1
     for one in made:
         assert len(np.unique(one.coords, axis=0)) == len(one.rows) == len(one.coords)
         assert len(one.rows) != len(coords) and (np.diff(one.coords[:, 0]) >= 0).all()

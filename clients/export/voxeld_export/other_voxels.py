@@ -48,13 +48,15 @@ def choices(coords):
     """Voxels to try, the most telling first; the others are for modules that cannot run on those.
 
     A part with a sample more; the same with the example's samples, whose number a module may have
-    as its own; and that with the example's outermost voxels, where a library's rule follows from
-    them (TorchSparse without a spatial_range).
+    as its own; that with the example's outermost voxels, where a library's rule follows from them
+    (TorchSparse without a spatial_range); and all but one, where a part keeps none (pruning).
     """
     samples = _count(coords)
     first = int(coords[:, 0].min())
     parts = {int(b): np.flatnonzero(coords[:, 0] == b) for b in np.unique(coords[:, 0])}
     most = max(ROWS_MIN, ROWS_MAX // (len(parts) + 1))
+    whole, big = parts, max(parts, key=lambda b: len(parts[b]))
+    less = np.delete(whole[big], len(whole[big]) // 2)
     parts = {b: _corner(coords, rows, most) for b, rows in parts.items()}
     moved = _room(coords, np.concatenate(list(parts.values()))) // 2
     kept = sum(map(len, parts.values()))
@@ -66,6 +68,7 @@ def choices(coords):
         _voxels(coords, {**parts, samples: copied}, moved, samples + 1),
         _voxels(coords, parts, moved, samples),
         _voxels(coords, wider, 0 * moved, samples),
+        _voxels(coords, {**whole, big: less}, 0 * moved, samples),
     ]
     # As many rows as the example's would show nothing of their number.
     return [one for one in made if len(one.rows) != len(coords)]
@@ -83,15 +86,21 @@ class _Changed:
     def __init__(self, library, feats, coords, voxels):
         self.library, self.coords, self.voxels = library, coords, voxels
         self.feats, self.made = feats, None
+        self.others = {}  # {id: (a tensor, that in its place)}: an example may have it twice
 
     def of(self, example):
         other = self._of(example, None)
         return other, self.made
 
+    def _once(self, thing, make):
+        if id(thing) not in self.others:
+            self.others[id(thing)] = thing, make(thing)
+        return self.others[id(thing)][1]
+
     def _of(self, thing, key):
         sparse = self.library.sparse(thing)
         if sparse is not None:
-            return self._sparse(thing, sparse)
+            return self._once(thing, lambda one: self._sparse(one, sparse))
         if isinstance(thing, dict):
             other = copy.copy(thing)  # of the user's own kind
             other.update({name: self._of(one, name) for name, one in thing.items()})
@@ -99,7 +108,7 @@ class _Changed:
         if type(thing) in (list, tuple):
             return type(thing)(self._of(one, None) for one in thing)
         if isinstance(thing, (torch.Tensor, np.ndarray)):
-            return self._array(thing)
+            return self._once(thing, self._array)
         if key == "batch_size" and thing == _count(self.coords):
             return self.voxels.samples
         return thing
@@ -113,7 +122,8 @@ class _Changed:
             torch.from_numpy(self.voxels.coords).to(sparse.features.device),
             self.voxels.samples,
         )
-        self.made = self.library.sparse(other).features
+        if self.made is None or sparse.features is self.feats:
+            self.made = self.library.sparse(other).features
         return other
 
     def _array(self, array):
