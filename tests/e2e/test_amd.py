@@ -189,9 +189,9 @@ def ask_until(daemon, client, condition):
 
 @pytest.mark.parametrize("device,losses", [("hip:0,hip:1", 2), ("hip:0,cpu", 1)])
 def test_a_lost_device_costs_no_answer(small, tmp_path, cache, device, losses):
-    """The launch after the warm-up's takes hip:0 with it, again and again; beside the CPU, which
+    """A launch of the first request takes hip:0 with it, again and again; beside the CPU, which
     is so much faster here, it gets no request after the first."""
-    with Amd(small, tmp_path, cache, device, "devices=2 lose_launch=60 fault_device=0") as daemon, \
+    with Amd(small, tmp_path, cache, device, "devices=2 lose_launch=48 fault_device=0") as daemon, \
             Client(daemon.grpc) as client:
         ask_until(daemon, client, lambda: total(daemon, "worker_device_lost_total") >= losses)
         daemon.wait_said("GPU_LOST", losses)
