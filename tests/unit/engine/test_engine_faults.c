@@ -169,7 +169,7 @@ START_TEST(loading_says_what_is_wrong)
     ck_assert_msg(strstr(load.why.text, "longer than the file's 10 bytes") != NULL, "%s",
                   load.why.text);
     const struct vx_test_tensor tensors[] = {
-        {"a.weight", "F32", {8, 3, 3, 3, 3}, 5, NULL}};
+        {"a.weight", "F32", {10, 3, 3, 3, 3}, 5, NULL}};
     vx_test_write_safetensors(path, tensors, 1);
     load = vx_rig_load_any(vx_rig_root, 1);
     ck_assert_int_eq(vx_status_code(load.status), VX_CODE_INVALID_ARGUMENT);

@@ -146,7 +146,8 @@ static const struct {
     {"{\"name\":\"y\",\"op\":\"to_dense\",\"input\":\"feats\"}", "", NULL},
     {"{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"feats\",\"stride\":2}", "",
      "no \"limits.sets\" for the children that are made by y; each voxel counts with all "
-     "that it can have, so that only small requests fit: set the most that there are\n"},
+     "that it can have, so that only small requests fit, and one may take as long as the "
+     "most that fit: set the most that there are\n"},
     {"{\"name\":\"y\",\"op\":\"upsample\",\"input\":\"feats\",\"stride\":2}",
      ",\"limits\":{\"sets\":{\"y\":1000}}", NULL},
 };
