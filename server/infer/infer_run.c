@@ -54,6 +54,7 @@ static void infer_send(struct vx_infer *infer, const struct vx_batch_plan *plan)
 {
     struct vx_message_run *run = &infer->run;
     run->head = (struct vx_message_head){VX_MESSAGE_RUN, plan->instance, plan->batch};
+    run->brief = plan->brief;
     run->items_count = plan->jobs_count;
     for (i32 i = 0; i < plan->jobs_count; i++)
         run->items[i] = infer_run_item(infer, vx_call_of_job(plan->jobs[i]));

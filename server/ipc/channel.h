@@ -95,6 +95,7 @@ struct vx_run_item {
 };
 struct vx_message_run {
     struct vx_message_head head;
+    bool brief; /* vx_batch.brief */
     i32 items_count;
     struct vx_run_item items[VX_BATCH_ITEMS_MAX];
 };

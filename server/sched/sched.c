@@ -273,7 +273,7 @@ bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
     i32 at = batch_find(w, end->batch);
     if (at == w->batches_count) return false;
     const struct sched_batch *batch = &w->batches[at];
-    batch_learn(sched, batch, end);
+    if (!batch->brief) batch_learn(sched, batch, end);
     plan->worker = end->worker;
     plan->instance = batch->instance;
     plan->batch = end->batch;

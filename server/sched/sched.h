@@ -96,6 +96,7 @@ struct vx_job {
     bool must_hold;   /* it has no coordinates of its own: only a holder can run it */
     u32 only;         /* bit per worker, up or not, that can reach its memory; 0 = any.
                         The job waits until one of them is up. */
+    bool asks;        /* outputs get places while it runs: its size is not known before */
     i64 queued_ns;    /* out: when it first entered the queue */
     i64 started_ns;   /* out: when it was last sent to a worker */
     i64 expires_ns;   /* out: when its time in the queue is over; VX_NEVER */
@@ -127,6 +128,7 @@ struct vx_batch_plan {
     i64 set_voxels;   /* sum, as pairs */
     i64 pairs;        /* sum, estimated where it is not known */
     i64 predicted_ns; /* on the device; 0 = no prediction yet */
+    bool brief;       /* it may run while the batch before it goes on: vx_batch.brief */
 };
 /* How a batch ended. */
 struct vx_batch_end {

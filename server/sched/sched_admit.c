@@ -195,7 +195,10 @@ static struct expected job_expect(const struct vx_sched *sched, const struct vx_
         i64 run_ns = vx_cost_believe_ns(&instance->costs[w], pairs,
                                         sched_holds(job, w) ? 0 : job->voxels);
         if (!run_ns) return (struct expected){0}; /* this worker may be the best of all */
-        i64 w_free_ns = vx_sched_free_ns(sched, w, now_ns, true);
+        i64 w_free_ns =
+            vx_sched_runs_long(sched, w, now_ns) && vx_sched_is_brief(sched, job, w)
+                ? 0 /* it runs beside */
+                : vx_sched_free_ns(sched, w, now_ns, true);
         if (expected.run_ns && w_free_ns + run_ns >= free_ns + expected.run_ns) continue;
         expected.run_ns = run_ns;
         free_ns = w_free_ns;

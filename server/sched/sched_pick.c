@@ -17,6 +17,8 @@ struct forming {
     i64 build_voxels;
     i64 first_ns;  /* when the earliest of its jobs was submitted */
     i64 before_ns; /* the latest time to start it, given the deadlines of its jobs */
+    i64 most_ns;   /* no job joins that makes it longer */
+    bool brief;    /* only brief jobs join */
     bool full;
 };
 
@@ -42,7 +44,8 @@ static bool forming_fits(const struct sched_instance *instance,
     const struct vx_cost *cost = &instance->costs[plan->worker];
     i64 build = sched_holds(job, plan->worker) ? 0 : job->voxels;
     return !vx_cost_is_far(cost, pairs) &&
-           vx_cost_predict_ns(cost, pairs, forming->build_voxels + build) <= BATCH_NS_MAX;
+           vx_cost_predict_ns(cost, pairs, forming->build_voxels + build) <=
+               forming->most_ns;
 }
 
 /* `timeout` is met when the job starts in time, gRPC's deadline when it ends in time. */
@@ -87,7 +90,8 @@ static void batch_form(const struct vx_sched *sched, struct vx_job *first,
              job = vx_sched_after(instance, job)) {
         if (plan->jobs_count == most) break;
         bool elsewhere = !sched_can(job, plan->worker);
-        bool fits = forming_fits(instance, forming, plan, job);
+        bool fits = forming_fits(instance, forming, plan, job) &&
+                    (!forming->brief || vx_sched_is_brief(sched, job, plan->worker));
         if (!elsewhere && !fits) forming->full = true;
         if (!elsewhere && fits &&
             !vx_sched_prefers_holder(sched, job, plan->worker, look))
@@ -101,17 +105,27 @@ static void batch_form(const struct vx_sched *sched, struct vx_job *first,
     forming_close(instance, forming, plan);
 }
 
+/* Whether it may run while the one before it goes on, should that take long. */
+static bool plan_is_brief(const struct vx_batch_plan *plan)
+{
+    for (i32 j = 0; j < plan->jobs_count; j++)
+        if (plan->jobs[j]->asks) return false;
+    return plan->predicted_ns && plan->predicted_ns <= SCHED_BRIEF_NS;
+}
+
 static void batch_send(struct vx_sched *sched, const struct forming *forming, i64 now_ns,
                        struct vx_batch_plan *plan)
 {
     struct sched_worker *worker = &sched->workers[plan->worker];
     VX_ASSERT(worker->batches_count < VX_WORKER_DEPTH);
+    plan->brief = worker->batches_count && plan_is_brief(plan);
     struct sched_batch *batch = &worker->batches[worker->batches_count++];
     plan->batch = ++sched->batch_id;
     *batch = (struct sched_batch){
         .id = plan->batch,
         .instance = plan->instance,
         .solo = plan->jobs[0]->deaths > 0,
+        .brief = forming->brief,
         .since_ns = now_ns,
         .voxels = plan->voxels,
         .build_voxels = forming->build_voxels,
@@ -140,7 +154,8 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
 static void plan_begin(const struct vx_job *first, i32 worker, struct forming *forming,
                        struct vx_batch_plan *plan)
 {
-    *forming = (struct forming){.first_ns = VX_NEVER, .before_ns = VX_NEVER};
+    *forming = (struct forming){
+        .first_ns = VX_NEVER, .before_ns = VX_NEVER, .most_ns = BATCH_NS_MAX};
     plan->worker = worker;
     plan->instance = first->instance;
     plan->jobs_count = 0;
@@ -201,6 +216,10 @@ static enum started batch_start(struct vx_sched *sched, struct vx_job *job, u32 
     if (w < 0) return STARTS_NOT;
     struct forming forming;
     plan_begin(job, w, &forming, plan);
+    if (look->brief & 1u << w) {
+        forming.brief = true;
+        forming.most_ns = SCHED_BRIEF_NS;
+    }
     batch_form(sched, job, look, &forming, plan);
     i64 delay_ns = sched->instances[job->instance].batching.delay_us * VX_NS_PER_US;
     if (!forming.full && delay_ns > 0 && !sched->workers[w].batches_count) {

@@ -7,9 +7,9 @@
 /* While a batch runs that takes longer than this, there is time to copy another one in
  * behind it, and jobs that arrive later can still join the batch after that. */
 #define LARGE_NS (2 * VX_NS_PER_MS)
-/* Behind a batch that is predicted to take longer than the first, a second one is sent only
- * so long before its end: that hides the copy, too, and who comes meanwhile waits for one
- * such batch and not for two. */
+/* Beside a batch that takes longer than the first, by prediction or by the clock, a second place is
+ * for brief batches alone: who comes meanwhile waits for none of its kind.  Others are sent only
+ * about when it is predicted to end: that hides the copy, too. */
 #define LONG_NS  (100 * VX_NS_PER_MS)
 #define AHEAD_NS (20 * VX_NS_PER_MS)
 /* The shortest time after which a choice that depends on a late batch is reconsidered:
@@ -32,13 +32,35 @@ i64 vx_sched_free_ns(const struct vx_sched *sched, i32 worker, i64 now_ns, bool 
     return free_ns;
 }
 
+bool vx_sched_runs_long(const struct vx_sched *sched, i32 worker, i64 now_ns)
+{
+    const struct sched_worker *w = &sched->workers[worker];
+    if (w->batches_count != 1) return false;
+    const i64 predicted_ns = w->batches[0].predicted_ns;
+    const i64 run_ns = now_ns - w->batches[0].since_ns, left_ns = predicted_ns - run_ns;
+    if (predicted_ns > LONG_NS && left_ns > AHEAD_NS) return true;
+    return run_ns > LONG_NS && (left_ns > AHEAD_NS || left_ns < -AHEAD_NS);
+}
+
+bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job, i32 worker)
+{
+    if (job->asks) return false;
+    const struct sched_instance *instance = &sched->instances[job->instance];
+    const i64 build = sched_holds(job, worker) ? 0 : job->voxels;
+    const f64 pairs = sched_job_pairs(instance, job);
+    const i64 ns = vx_cost_predict_ns(&instance->costs[worker], pairs, build);
+    return ns && ns <= SCHED_BRIEF_NS && !vx_cost_is_far(&instance->costs[worker], pairs);
+}
+
 void vx_sched_look_begin(const struct vx_sched *sched, i64 now_ns,
                          struct sched_look *look)
 {
     *look = (struct sched_look){.now_ns = now_ns, .wake_ns = VX_NEVER};
-    for (i32 w = 0; w < VX_WORKERS_MAX; w++)
-        if (sched->workers[w].batches_count)
-            look->free_ns[w] = vx_sched_free_ns(sched, w, now_ns, false);
+    for (i32 w = 0; w < VX_WORKERS_MAX; w++) {
+        if (!sched->workers[w].batches_count) continue;
+        look->free_ns[w] = vx_sched_free_ns(sched, w, now_ns, false);
+        if (vx_sched_runs_long(sched, w, now_ns)) look->brief |= 1u << w;
+    }
 }
 
 static void look_wake(struct sched_look *look, i64 at_ns)
@@ -54,11 +76,6 @@ static bool second_place_pays(const struct sched_instance *instance,
 {
     const struct vx_batching *batching = &instance->batching;
     const struct sched_load *waiting = &instance->waiting;
-    if (running->predicted_ns > LONG_NS) {
-        i64 late_ns = running->since_ns + running->predicted_ns - AHEAD_NS;
-        if (look->now_ns < late_ns) look_wake(look, late_ns);
-        return look->now_ns >= late_ns;
-    }
     if (2 * waiting->jobs >= sched_requests_max(batching)) return true;
     if (2 * waiting->set_voxels >= batching->voxels_max) return true;
     if (batching->pairs_max > 0 &&
@@ -71,6 +88,13 @@ static bool second_place_pays(const struct sched_instance *instance,
     return false;
 }
 
+/* A second batch of any size may be sent some time before the end of a long one. */
+static void wake_late(const struct sched_batch *running, struct sched_look *look)
+{
+    const i64 late_ns = running->since_ns + running->predicted_ns - AHEAD_NS;
+    if (running->predicted_ns > 0 && look->now_ns < late_ns) look_wake(look, late_ns);
+}
+
 u32 vx_sched_open_workers(const struct vx_sched *sched, i32 instance,
                           struct sched_look *look)
 {
@@ -80,7 +104,10 @@ u32 vx_sched_open_workers(const struct vx_sched *sched, i32 instance,
         i32 w = __builtin_ctz(left);
         const struct sched_worker *worker = &sched->workers[w];
         if (worker->batches_count >= VX_WORKER_DEPTH || worker->batches[0].solo) continue;
-        if (worker->batches_count && !second_place_pays(i, &worker->batches[0], look))
+        if (look->brief & 1u << w)
+            wake_late(&worker->batches[0], look);
+        else if (worker->batches_count &&
+                 !second_place_pays(i, &worker->batches[0], look))
             continue;
         open |= 1u << w;
     }
@@ -163,6 +190,8 @@ i32 vx_sched_place(const struct vx_sched *sched, const struct vx_job *job, u32 o
 {
     u32 may = vx_sched_job_workers(sched, job);
     open &= may;
+    for (u32 left = open & look->brief; left; left &= left - 1)
+        if (!vx_sched_is_brief(sched, job, __builtin_ctz(left))) open &= ~(left & -left);
     if (!open) return -1;
     i64 done_ns = 0, open_done_ns = 0;
     i32 now = first_done(sched, job, open, look, &open_done_ns);

@@ -34,6 +34,10 @@
 /* Levels 1 to VX_PRIORITY_LEVELS_MAX, then delayed. */
 enum { SCHED_LINE_DELAYED = VX_PRIORITY_LEVELS_MAX, SCHED_LINES };
 
+/* A batch predicted to take no longer may run beside a long one, which it keeps waiting: on a CPU it
+ * has one thread, and takes as many times as long as that is of all. */
+#define SCHED_BRIEF_NS (25 * VX_NS_PER_MS)
+
 /* A sum over jobs.  `pairless_voxels` are those of jobs whose pairs are not known. */
 struct sched_load {
     i32 jobs;
@@ -49,6 +53,7 @@ struct sched_batch {
     u64 id; /* 0 = this place is empty */
     i32 instance;
     bool solo;
+    bool brief;          /* sent beside one that runs: its time says little of others' */
     bool undelivered;    /* the worker never got it */
     struct vx_job *jobs; /* linked by next, in the order they were sent */
     /* Since when it has the device for itself: sent, or end of the batch before it. */
@@ -118,6 +123,7 @@ struct sched_look {
     i64 now_ns;
     i64 wake_ns;  /* out: when the decision changes although nothing happens */
     u32 reserved; /* bit per worker that drains for a solo job */
+    u32 brief; /* bit per worker that runs a long batch: only a brief one may begin there */
     i64 free_ns[VX_WORKERS_MAX]; /* from now until it is idle; 0 = no prediction */
 };
 
@@ -186,6 +192,11 @@ void vx_sched_look_begin(const struct vx_sched *sched, i64 now_ns,
 /* Workers that can take a batch of the instance now, as bits. */
 u32 vx_sched_open_workers(const struct vx_sched *sched, i32 instance,
                           struct sched_look *look);
+/* Whether one batch runs on the worker, and runs long. */
+bool vx_sched_runs_long(const struct vx_sched *sched, i32 worker, i64 now_ns);
+/* Whether the job is predicted to be brief there. */
+bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job,
+                       i32 worker);
 /* Ready workers that can run the job, busy or not, as bits. */
 u32 vx_sched_job_workers(const struct vx_sched *sched, const struct vx_job *job);
 /* The worker in `open` on which a batch with this job begins now.  -1 when there is none,

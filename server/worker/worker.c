@@ -132,10 +132,12 @@ static void device_on_running(void *context, i64 done, i64 total)
     i64 now = vx_clock_ns();
     (void)done;
     (void)total;
-    if (now - worker->working_said_ns < PROGRESS_NS) return;
-    worker->working_said_ns = now;
-    const struct vx_message_head message = {.kind = VX_MESSAGE_WORKING};
-    vx_worker_say(worker, &message, sizeof message);
+    if (now - worker->working_said_ns >= PROGRESS_NS) {
+        worker->working_said_ns = now;
+        const struct vx_message_head message = {.kind = VX_MESSAGE_WORKING};
+        vx_worker_say(worker, &message, sizeof message);
+    }
+    vx_worker_hear_within(worker, now);
 }
 
 /* The channel for device_on_end, which a signal calls. */

@@ -22,6 +22,8 @@
 #define NAP_NS (20 * VX_NS_PER_US)
 /* How late the kernel may end a sleep; its default, 50 us, is more than the sleep. */
 #define TIMER_SLACK_NS 1
+/* How often the channel is read while the CPU device computes: a system call of a microsecond. */
+#define HEAR_NS VX_NS_PER_MS
 /* Pause instructions between two polls without sleep: a fraction of a microsecond.
  * Polling more often is not worth its system calls and the driver's reads. */
 #define SPIN_PAUSES 8
@@ -126,8 +128,10 @@ static void device_on_run(struct vx_worker *worker, const struct vx_message_run 
     for (i32 i = 0; i < run->items_count; i++)
         batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model),
                                       &batch->uses[i]);
-    batch->batch = (struct vx_batch){
-        .items = batch->items, .items_count = run->items_count, .taken = batch->taken};
+    batch->batch = (struct vx_batch){.items = batch->items,
+                                     .items_count = run->items_count,
+                                     .brief = run->brief,
+                                     .taken = batch->taken};
     batch->held = worker->holds;
     if (!batch->held) device_submit(worker, batch);
 }
@@ -210,9 +214,9 @@ static void device_end_all(struct vx_worker *worker)
  * and it does not wait for ever: while batches wait for places, new ones are held. */
 static void device_warm(struct vx_worker *worker)
 {
+    worker->holds = true;
     vx_worker_answer_all(worker);
-    worker->holds = vx_engine_under_way(worker->engine) > 0;
-    if (worker->holds) return;
+    if (vx_engine_under_way(worker->engine)) return;
     vx_worker_warm(worker);
     device_submit_held(worker);
 }
@@ -301,13 +305,14 @@ static struct timespec *device_patience(const struct vx_worker *worker, i64 even
     return room;
 }
 
-/* Handles one message from the front, if there is one.  False: the front has closed its
- * end, or the message is invalid. */
-static bool device_hear(struct vx_worker *worker, bool *heard)
+/* Handles one message from the front, and waits for it; false: there is none.  The worker is no longer
+ * open when the front has closed its end, or the message is invalid. */
+static bool device_hear(struct vx_worker *worker)
 {
     size_t bytes;
     vx_status st =
         vx_channel_receive_fd(worker->channel, &worker->in, &bytes, &worker->passed);
+    worker->open = !st.fault;
     if (vx_status_code(st) == VX_CODE_UNAVAILABLE) return false;
     if (st.fault) {
         struct vx_why none = {""};
@@ -315,9 +320,24 @@ static bool device_hear(struct vx_worker *worker, bool *heard)
         worker->exit_code = VX_WORKER_EXIT_CHANNEL;
         return false;
     }
-    *heard = bytes > 0;
-    if (*heard) device_on_message(worker);
-    return true;
+    if (bytes) device_on_message(worker);
+    return bytes > 0;
+}
+
+static bool channel_speaks(const struct vx_worker *worker)
+{
+    struct pollfd one = {.fd = worker->channel, .events = POLLIN};
+    return poll(&one, 1, 0) > 0;
+}
+
+void vx_worker_hear_within(struct vx_worker *worker, i64 now_ns)
+{
+    if (now_ns - worker->heard_ns < HEAR_NS) return;
+    worker->within = true;
+    while (worker->open && channel_speaks(worker)) (void)device_hear(worker);
+    if (vx_engine_under_way(worker->engine)) (void)device_answer(worker, false);
+    worker->within = false;
+    worker->heard_ns = vx_clock_ns();
 }
 
 void vx_worker_serve(struct vx_worker *worker)
@@ -327,9 +347,9 @@ void vx_worker_serve(struct vx_worker *worker)
                               {.fd = worker->wakeup, .events = POLLIN}};
     /* Best effort: if it fails, sleeps are only longer. */
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
-    bool open = true;
+    worker->open = true;
     worker->regions.locks = vx_device_id(worker->config->device, 0) >= 0;
-    for (i64 event_ns = vx_clock_ns(); open;) {
+    for (i64 event_ns = vx_clock_ns(); worker->open;) {
         struct timespec room;
         bool event = false;
         if (ppoll(polls, 2, device_patience(worker, event_ns, &room), NULL) < 0) {
@@ -341,11 +361,11 @@ void vx_worker_serve(struct vx_worker *worker)
             VX_ASSERT(read(worker->wakeup, &rings, sizeof rings) == sizeof rings);
             device_take_made(worker);
         }
-        if (polls[0].revents) open = device_hear(worker, &event);
+        if (polls[0].revents) event = device_hear(worker);
         while (device_answer(worker, false)) event = true;
         if (event) event_ns = vx_clock_ns();
         bool busy = event || vx_engine_under_way(worker->engine) > 0;
-        if (open && worker->warming &&
+        if (worker->open && worker->warming &&
             !vx_worker_warm_rest_ns(worker, busy, vx_clock_ns()))
             device_warm(worker);
     }

@@ -120,6 +120,9 @@ struct vx_worker {
     struct vx_worker_batch batches[VX_ENGINE_BATCHES_MAX]; /* device thread's */
     struct vx_worker_load loads[VX_INSTANCES_MAX];
     i64 working_said_ns;       /* last WORKING, or begin of the batch; device thread's */
+    bool open;                 /* the front has not closed its end; device thread's */
+    bool within;               /* a request goes on below: vx_worker_hear_within */
+    i64 heard_ns;              /* when the channel was last read there */
     i32 warming;               /* loads in state WARMING; device thread's */
     i64 piece_ns, piece_ended; /* how long the last warm-up step took, when it ended */
     i64 served_ns;             /* when a batch last ended; device thread's */
@@ -171,6 +174,9 @@ void vx_worker_say_progress(struct vx_worker_load *load,
 void vx_worker_say_stats(struct vx_worker *worker, enum vx_message_kind kind);
 /* If the device is lost, reports why and ends the process. */
 void vx_worker_end_if_lost(struct vx_worker *worker);
+/* Reads the channel from within a report of the engine, while a request goes on, and answers brief
+ * batches that can run meanwhile.  Device thread. */
+void vx_worker_hear_within(struct vx_worker *worker, i64 now_ns);
 /* Serves until the front closes its end; no batch is under way afterwards. */
 void vx_worker_serve(struct vx_worker *worker);
 

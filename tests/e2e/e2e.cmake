@@ -3,7 +3,7 @@
 # RACES: what TSan repeats (tests/CMakeLists.txt).  The front has the loop, gRPC's threads, those that load models and
 # send spans; a worker has its own, the CPU device's pool and the fake GPU's streams.  They meet while workers die and
 # hang (faults, failover, level_outputs), models and tokens change (model_life, readiness, access_file), requests run
-# together (batching) and share geometries (geometry_ref), streams and connections end (stream_infer, connections),
+# together (batching, brief) and share geometries (geometry_ref), streams and connections end (stream_infer, connections),
 # regions are taken back (regions), limits are counted (access), spans leave (traces), counters are read (observability),
 # and a device is lost (gpu).  The others send other data through the same threads.  Not with TLS (access_certificate,
 # tls): TSan does not see that gRPC guards its array of events, into which TLS writes.
@@ -23,6 +23,7 @@ vx_e2e_test(NAME e2e_five_ways FILE tests/e2e/test_five_ways.py LABELS words)
 vx_e2e_test(NAME e2e_geometry_ref FILE tests/e2e/test_geometry_ref.py RACES)
 vx_e2e_test(NAME e2e_geometry_header FILE tests/e2e/test_geometry_header.py SECONDS 3)
 vx_e2e_test(NAME e2e_batching FILE tests/e2e/test_batching.py RACES SECONDS 15)
+vx_e2e_test(NAME e2e_brief FILE tests/e2e/test_brief.py RACES SECONDS 25 BUSY)
 vx_e2e_test(NAME e2e_faults FILE tests/e2e/test_faults.py RACES SECONDS 12)
 vx_e2e_test(NAME e2e_model_life FILE tests/e2e/test_model_life.py RACES SECONDS 15)
 vx_e2e_test(NAME e2e_model_follow FILE tests/e2e/test_model_follow.py RACES SECONDS 8)

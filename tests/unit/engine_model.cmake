@@ -11,7 +11,7 @@ vx_unit_test(NAME test_place LIBS engine SOURCES tests/support/unet.c)
 vx_unit_test(NAME test_fuse_gather LIBS engine)
 vx_unit_test(NAME test_taken LIBS engine)
 vx_unit_test(NAME test_fuse_live LIBS engine)
-foreach(name engine engine_asks engine_dense engine_faults engine_fp8 engine_mixes
+foreach(name engine engine_aside engine_asks engine_dense engine_faults engine_fp8 engine_mixes
     engine_predicted engine_warm weights_source)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/engine_rig.c tests/support/model_files.c

@@ -21,15 +21,11 @@ static void cpu_name(struct vx_cpu *cpu)
                    cpu->blas.sgemm ? ", " : "", cpu->blas.name);
 }
 
-vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
-                         struct vx_cpu **cpu)
+/* All but its BLAS and its name. */
+static vx_status cpu_make(const struct vx_cpu_choice *choice, i32 threads,
+                          struct vx_why *why, struct vx_cpu **cpu)
 {
     *cpu = NULL;
-    i32 threads = choice->threads ? choice->threads : vx_cores_usable();
-    VX_ENSURE_WHY(threads >= 1 && threads <= VX_CPU_THREADS_MAX, why, INVALID_ARGUMENT,
-                  "the number of threads is out of range",
-                  "threads: expected 0 (all usable cores) to %d, got %d",
-                  VX_CPU_THREADS_MAX, threads);
     struct vx_cpu *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the CPU device");
     made->magic = CPU_MAGIC;
@@ -48,6 +44,21 @@ vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
         vx_cpu_close(&made);
         return status;
     }
+    *cpu = made;
+    return VX_OK;
+}
+
+vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
+                         struct vx_cpu **cpu)
+{
+    *cpu = NULL;
+    i32 threads = choice->threads ? choice->threads : vx_cores_usable();
+    VX_ENSURE_WHY(threads >= 1 && threads <= VX_CPU_THREADS_MAX, why, INVALID_ARGUMENT,
+                  "the number of threads is out of range",
+                  "threads: expected 0 (all usable cores) to %d, got %d",
+                  VX_CPU_THREADS_MAX, threads);
+    struct vx_cpu *made;
+    VX_TRY(cpu_make(choice, threads, why, &made));
     /* A BLAS is loaded only where it may be faster than our loops (numbers in conv.c). */
     bool wanted =
         choice->multiplier == VX_MULTIPLIER_BLAS ||
@@ -69,6 +80,18 @@ vx_status vx_cpu_open_as(const struct vx_cpu_choice *choice, struct vx_why *why,
 vx_status vx_cpu_open(i32 threads, struct vx_why *why, struct vx_cpu **cpu)
 {
     return vx_cpu_open_as(&(struct vx_cpu_choice){.threads = threads}, why, cpu);
+}
+
+vx_status vx_cpu_open_beside(const struct vx_cpu *cpu, struct vx_why *why,
+                             struct vx_cpu **beside)
+{
+    VX_ASSERT(cpu->magic == CPU_MAGIC);
+    const struct vx_cpu_choice choice = {.loops = cpu->loops,
+                                         .multiplier = cpu->multiplier};
+    VX_TRY(cpu_make(&choice, 1, why, beside));
+    (*beside)->blas = cpu->blas;
+    cpu_name(*beside);
+    return VX_OK;
 }
 
 void vx_cpu_close(struct vx_cpu **cpu)

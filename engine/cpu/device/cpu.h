@@ -65,6 +65,10 @@ struct vx_e4m3_args {
 
 /* threads: 0 = as many as this process may use at once (affinity and cgroup quota). */
 VX_MUST_USE vx_status vx_cpu_open(i32 threads, struct vx_why *why, struct vx_cpu **cpu);
+/* Another of one thread, the caller's, with the same loops and BLAS: an operator may run on it while
+ * one of `cpu` tells (vx_cpu_tell).  Its rows have the same bits. */
+VX_MUST_USE vx_status vx_cpu_open_beside(const struct vx_cpu *cpu, struct vx_why *why,
+                                         struct vx_cpu **beside);
 void vx_cpu_close(struct vx_cpu **cpu);
 /* "AMD EPYC, 2 threads, AVX-512", or "..., baseline vectors, OpenBLAS Nehalem" */
 const char *vx_cpu_name(const struct vx_cpu *cpu);

@@ -152,6 +152,9 @@ bool vx_geometry_kept(const struct vx_geometry *geometry);
 void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geometry);
 /* Frees the geometry of a coords_ref, if it is cached and not held. */
 void vx_geometry_forget(struct vx_geometry_cache *cache, struct vx_coords_ref name);
+/* While `still`, no block moves and nothing of a held geometry is evicted: somebody reads them.  Where
+ * that would have made room, there is none (RESOURCE_EXHAUSTED). */
+void vx_geometry_keep_still(struct vx_geometry_cache *cache, bool still);
 void vx_geometry_stats_get(const struct vx_geometry_cache *cache,
                            struct vx_geometry_stats *stats);
 

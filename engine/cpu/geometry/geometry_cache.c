@@ -201,8 +201,9 @@ bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache)
 
 bool vx_geometry_evict(struct vx_geometry_cache *cache)
 {
-    return vx_geometry_evict_oldest(cache) || evict_held(cache, map_evict) ||
-           evict_held(cache, set_evict);
+    if (vx_geometry_evict_oldest(cache)) return true;
+    return !cache->still &&
+           (evict_held(cache, map_evict) || evict_held(cache, set_evict));
 }
 
 vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
@@ -221,7 +222,7 @@ vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
     while (!vx_buddy_take(cache->buddy, bytes, &offset)) {
         const bool fits = need <= cache->bytes - cache->pages;
         if ((could || !fits) && vx_geometry_evict(cache)) continue;
-        VX_ENSURE_WHY(fits, why, RESOURCE_EXHAUSTED,
+        VX_ENSURE_WHY(fits && !cache->still, why, RESOURCE_EXHAUSTED,
                       "the geometry does not fit in the geometry cache",
                       "the geometry needs %zu bytes more in the geometry cache; "
                       "cache_bytes is %zu, of which requests in use have %zu",
@@ -264,6 +265,12 @@ void vx_geometry_stats_get(const struct vx_geometry_cache *cache,
         .misses = cache->misses,
         .evictions = cache->evictions,
     };
+}
+
+void vx_geometry_keep_still(struct vx_geometry_cache *cache, bool still)
+{
+    VX_ASSERT(cache->still != still);
+    cache->still = still;
 }
 
 void vx_geometry_weaken(struct vx_geometry_cache *cache, u64 bits)

@@ -96,7 +96,8 @@ struct vx_geometry_cache {
     /* Bytes of all blocks, each in whole pages: what they need when packed. */
     size_t pages;
     i32 loose_count;
-    u64 now; /* counts holds, and requests for sets and maps: the clock of `used` */
+    bool still; /* vx_geometry_keep_still */
+    u64 now;    /* counts holds, and requests for sets and maps: the clock of `used` */
     u64 coords_ref_bits;
     i64 hits, misses, evictions;
     i32 geometries_free, sets_free, maps_free;

@@ -19,6 +19,7 @@ struct run {
     struct vx_model *model;
     struct vx_batch *batch;
     i32 at;
+    bool waits; /* its next item has no room beside the batch before */
 };
 
 struct device {
@@ -26,9 +27,11 @@ struct device {
     struct vx_cpu *cpu;
     struct vx_geometry_cache *cache;
     struct vx_exec *exec;
-    /* Submitted batches in their order; only the first one has begun. */
+    /* Submitted batches in their order.  The first one has begun; the second one begins when it has
+     * ended, or if it is brief while it goes on. */
     struct run runs[VX_ENGINE_BATCHES_MAX];
     i32 runs_count;
+    bool advances; /* an item of the first batch runs: calls come from its report */
 };
 
 static void cpu_close(void **device)
@@ -209,7 +212,8 @@ static void say_taken(const struct device *device, const struct run *run,
 static void cpu_advance(struct device *device)
 {
     struct run *run = device->runs;
-    i64 begin = vx_clock_ns();
+    i64 begin = vx_clock_ns() - vx_exec_aside_ns(device->exec);
+    device->advances = true;
     for (bool goes = true; goes && run->at < run->batch->items_count; run->at += goes) {
         struct vx_item *item = &run->batch->items[run->at];
         VX_ASSERT(!item->coords_change && !item->on_device);
@@ -219,7 +223,8 @@ static void cpu_advance(struct device *device)
             vx_exec_run(device->exec, run->model->plan, run->model->weights, item);
         if (goes && item->says_taken && vx_item_runs(item)) say_taken(device, run, item);
     }
-    run->batch->device_ns += vx_clock_ns() - begin;
+    device->advances = false;
+    run->batch->device_ns += vx_clock_ns() - vx_exec_aside_ns(device->exec) - begin;
 }
 
 static bool first_has_ended(const struct device *device)
@@ -235,11 +240,36 @@ static void cpu_submit(void *device, struct vx_model *model, struct vx_batch *ba
     if (it->runs_count == 1) cpu_advance(it);
 }
 
+/* Runs what it can of a brief batch while an item of the first one goes on: between two chunks of its
+ * work, on the device thread alone.  Returns the batch if that was all. */
+static struct vx_batch *aside_collect(struct device *device)
+{
+    if (device->runs_count < 2) return NULL;
+    struct run *run = &device->runs[1];
+    struct vx_batch *batch = run->batch;
+    /* Layers that decide how many voxels there are make no batch that is surely brief. */
+    if (!batch->brief || run->waits || run->model->plan->stages_count > 1) return NULL;
+    for (; run->at < batch->items_count; run->at++) {
+        struct vx_item *item = &batch->items[run->at];
+        if (!vx_item_runs(item)) continue;
+        if (item->asks) return NULL;
+        const i64 aside = vx_exec_aside_ns(device->exec);
+        const bool ran = vx_exec_run_aside(device->exec, run->model->plan,
+                                           run->model->weights, item, &run->waits);
+        batch->device_ns += vx_exec_aside_ns(device->exec) - aside;
+        if (!ran) return NULL;
+        if (item->says_taken && vx_item_runs(item)) say_taken(device, run, item);
+    }
+    device->runs_count--;
+    return batch;
+}
+
 static struct vx_batch *cpu_collect(void *device, bool wait)
 {
     struct device *it = device;
     VX_ASSERT(it->runs_count);
     (void)wait; /* it does not end by waiting */
+    if (it->advances) return aside_collect(it);
     if (!first_has_ended(it)) cpu_advance(it);
     if (!first_has_ended(it)) return NULL;
     struct vx_batch *batch = it->runs[0].batch;

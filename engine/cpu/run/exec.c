@@ -20,21 +20,26 @@ vx_status vx_exec_open(size_t bytes, struct vx_cpu *cpu, struct vx_geometry_cach
     *exec = NULL;
     struct vx_exec *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the device");
+    made->magic = VX_EXEC_MAGIC;
+    made->cpu = cpu;
+    made->cache = cache;
+    vx_status status = vx_aside_open(made, why);
+    if (status.fault) {
+        vx_exec_close(&made);
+        return status;
+    }
     void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (block == MAP_FAILED) {
-        vx_free(made);
+        vx_exec_close(&made);
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the device memory cannot be reserved",
                     "device_bytes: %zu bytes of address space cannot be reserved", bytes);
     }
     /* Huge pages save page faults and TLB misses; a refusal does not matter. */
     (void)madvise(block, bytes, MADV_HUGEPAGE);
     vx_core_leave_out(block, bytes);
-    *made = (struct vx_exec){.magic = VX_EXEC_MAGIC,
-                             .cpu = cpu,
-                             .cache = cache,
-                             .block = block,
-                             .bytes = bytes};
+    made->block = block;
+    made->bytes = bytes;
     *exec = made;
     return VX_OK;
 }
@@ -47,7 +52,8 @@ void vx_exec_close(struct vx_exec **exec)
     VX_ON(DEVICE);
     VX_ASSERT(it->magic == VX_EXEC_MAGIC);
     it->magic = 0;
-    munmap(it->block, it->bytes);
+    vx_aside_close(it);
+    if (it->block) munmap(it->block, it->bytes);
     vx_free(it);
 }
 
@@ -71,6 +77,12 @@ size_t vx_exec_bytes(const struct vx_exec *exec)
 size_t vx_exec_used_max(const struct vx_exec *exec)
 {
     return exec->used_max;
+}
+
+/* The time, without what ran meanwhile. */
+static i64 job_clock(const struct vx_job *job)
+{
+    return vx_clock_ns() - job->exec->aside_ns;
 }
 
 static void job_convert_feats(const struct vx_job *job)
@@ -129,12 +141,14 @@ static vx_status job_geometry(struct vx_job *job, i32 stage)
 
 static void job_layers(struct vx_job *job, i32 stage)
 {
-    i64 start = vx_clock_ns();
+    i64 start = job_clock(job);
+    job->exec->computes = true;
     if (!stage) job_convert_feats(job);
-    i64 launch = vx_clock_ns();
+    i64 launch = job_clock(job);
     job->item->convert_ns += launch - start;
     job_launch(job, stage);
-    job->item->compute_ns += vx_clock_ns() - launch;
+    job->exec->computes = false;
+    job->item->compute_ns += job_clock(job) - launch;
 }
 
 /* A request runs in three parts.  Between them its geometry is held, and the block has its
@@ -147,6 +161,7 @@ static vx_status job_begin(struct vx_job *job)
     VX_TRY(vx_exec_fits(job->plan, job->bytes, alone, &item->why));
     item->geometry_ns = item->convert_ns = item->compute_ns = 0;
     job->exec->tells = job;
+    job->exec->begun_ns = vx_clock_ns();
     VX_TRY(job_geometry(job, 0));
     for (i32 stage = 1; stage <= last_stage(job); stage++) {
         job_layers(job, stage - 1);
@@ -160,9 +175,11 @@ static vx_status job_begin(struct vx_job *job)
 
 static void job_outputs(struct vx_job *job)
 {
-    i64 start = vx_clock_ns();
+    i64 start = job_clock(job);
+    job->exec->computes = true;
     vx_job_write_outputs(job);
-    job->item->output_ns = vx_clock_ns() - start;
+    job->exec->computes = false;
+    job->item->output_ns = job_clock(job) - start;
 }
 
 static void job_end(struct vx_job *job)

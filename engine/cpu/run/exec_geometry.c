@@ -53,6 +53,7 @@ vx_status vx_job_place(struct vx_job *job, i32 stage)
     VX_TRY(vx_exec_fits(plan, job->bytes, job->rows, &item->why));
     size_t used = vx_plan_bytes(plan, job->rows);
     if (used > job->exec->used_max) job->exec->used_max = used;
+    job->exec->in_use = used;
     for (i32 i = 0; i < plan->tensors_count; i++) place_tensor(job, i, stage);
     for (i32 i = 0; i < network->outputs_count; i++)
         if (item->outputs[i] && vx_job_output_is_in_place(plan, i))

@@ -49,7 +49,19 @@ struct vx_exec {
     const struct vx_job *tells; /* the request whose progress is told now, or NULL */
     struct vx_job asking;       /* the request that asks; item NULL = none does */
     bool launched;              /* its layers are done */
+    /* exec_aside.c */
+    struct vx_exec *aside; /* what runs meanwhile; NULL in that itself */
+    /* The running request only reads its geometry, and has `in_use` bytes of the block. */
+    bool computes;
+    size_t in_use;
+    i64 begun_ns;       /* when it began */
+    i64 aside_ns;       /* of all that ran meanwhile, since open */
+    i64 rests_until_ns; /* until then the running request has the device thread */
 };
+
+/* Opens and closes what runs meanwhile. */
+VX_MUST_USE vx_status vx_aside_open(struct vx_exec *exec, struct vx_why *why);
+void vx_aside_close(struct vx_exec *exec);
 
 struct vx_job vx_job_make(struct vx_exec *exec, const struct vx_plan *plan,
                           const struct vx_weights *weights, struct vx_item *item);

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "engine/base/process/thread.h"
+#include "engine/cpu/device/cpu.h"
+#include "engine/cpu/run/exec_job.h"
+#include "engine/model/backend.h"
+
+/* A request that takes less is not interrupted: who waits for it waits no longer than for a batch. */
+#define BEGUN_NS (20 * VX_NS_PER_MS)
+/* Where the tensors of another request may begin. */
+#define BLOCK_ALIGN 64
+
+vx_status vx_aside_open(struct vx_exec *exec, struct vx_why *why)
+{
+    struct vx_exec *made = exec->aside = vx_alloc_zero(sizeof *made);
+    VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the device");
+    made->magic = VX_EXEC_MAGIC;
+    made->cache = exec->cache;
+    return vx_cpu_open_beside(exec->cpu, why, &made->cpu);
+}
+
+void vx_aside_close(struct vx_exec *exec)
+{
+    if (!exec->aside) return;
+    if (exec->aside->cpu) vx_cpu_close(&exec->aside->cpu);
+    vx_free(exec->aside);
+    exec->aside = NULL;
+}
+
+static bool may_run(const struct vx_exec *exec, const struct vx_item *item, i64 now_ns)
+{
+    if (!exec->computes || !exec->tells) return false;
+    if (now_ns - exec->begun_ns < BEGUN_NS || now_ns < exec->rests_until_ns) return false;
+    /* A geometry that both held would be built for one while the other reads it. */
+    return !vx_coords_ref_there(item->coords_ref) ||
+           !vx_coords_ref_equal(item->coords_ref, exec->tells->item->coords_ref);
+}
+
+bool vx_exec_run_aside(struct vx_exec *exec, const struct vx_plan *plan,
+                       const struct vx_weights *weights, struct vx_item *item,
+                       bool *later)
+{
+    VX_ON(DEVICE);
+    VX_ASSERT(exec->magic == VX_EXEC_MAGIC);
+    const i64 begin_ns = vx_clock_ns();
+    *later = false;
+    if (!may_run(exec, item, begin_ns)) return false;
+    struct vx_exec *aside = exec->aside;
+    const size_t from = vx_round_up(exec->in_use, BLOCK_ALIGN);
+    if (from >= exec->bytes) {
+        *later = true;
+        return false;
+    }
+    aside->block = exec->block + from;
+    aside->bytes = exec->bytes - from;
+    vx_geometry_keep_still(exec->cache, true);
+    vx_exec_run(aside, plan, weights, item);
+    vx_geometry_keep_still(exec->cache, false);
+    aside->block = NULL;
+    const i64 ran_ns = vx_clock_ns() - begin_ns;
+    exec->aside_ns += ran_ns;
+    exec->rests_until_ns = begin_ns + 2 * ran_ns;
+    *later = vx_status_code(item->status) == VX_CODE_RESOURCE_EXHAUSTED;
+    if (*later) {
+        item->status = VX_OK;
+        vx_item_begin(item);
+    } else if (from + aside->used_max > exec->used_max) {
+        exec->used_max = from + aside->used_max;
+    }
+    aside->used_max = 0;
+    return !*later;
+}
+
+i64 vx_exec_aside_ns(const struct vx_exec *exec)
+{
+    return exec->aside_ns;
+}
