@@ -2,6 +2,8 @@
 vx_unit_test(NAME test_access LIBS base)
 vx_unit_test(NAME test_buddy LIBS base m
   SOURCES tests/support/voxels.c)
+vx_unit_test(NAME test_shares LIBS base m
+  SOURCES tests/support/voxels.c)
 vx_unit_test(NAME test_coords_ref LIBS base)
 vx_unit_test(NAME test_numa LIBS base)
 vx_unit_test(NAME test_utf8 LIBS base)
