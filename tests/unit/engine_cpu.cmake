@@ -18,7 +18,7 @@ foreach(name geometry geometry_predict geometry_room)
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
 # One thread keeps what the pool makes, and the pool makes the same kinds of sets and maps in those above.
-foreach(name geometry_cache geometry_pack geometry_sets)
+foreach(name geometry_cache geometry_pack geometry_sets geometry_shares)
   vx_unit_test(NAME test_${name} LIBS engine LABELS long
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
