@@ -36,13 +36,14 @@ struct vx_item {
      * FAILED_PRECONDITION when the device does not have it. */
     const i32 *coords;
     struct vx_coords_ref coords_ref; /* coords_ref; zeros = none, do not keep it */
-    i32 coords_columns;              /* 4: sample x y z; 3: x y z, all of sample 0 */
-    i64 voxels;                      /* N, 0 .. VX_VOXELS_MAX */
-    i32 shape[3];                    /* its own spatial_shape; zeros: the network's */
-    bool warms;                      /* a warm-up's: nobody reads its answer */
-    const void *feats;               /* (voxels, feats_channels), aligned to an element */
-    enum vx_dtype feats_dtype;       /* F32, F16 or BF16 */
-    void *outputs[VX_OUTPUTS_MAX];   /* (rows, channels) each; NULL = not wanted */
+    u64 origin;                /* who asks: geometries are kept in shares (shares.h) */
+    i32 coords_columns;        /* 4: sample x y z; 3: x y z, all of sample 0 */
+    i64 voxels;                /* N, 0 .. VX_VOXELS_MAX */
+    i32 shape[3];              /* its own spatial_shape; zeros: the network's */
+    bool warms;                /* a warm-up's: nobody reads its answer */
+    const void *feats;         /* (voxels, feats_channels), aligned to an element */
+    enum vx_dtype feats_dtype; /* F32, F16 or BF16 */
+    void *outputs[VX_OUTPUTS_MAX]; /* (rows, channels) each; NULL = not wanted */
     /* A bit 1 << o for each output that is wanted and lies on another set than 0: its
      * address is NULL at submit, and may stay NULL when it has no rows. */
     u32 asks;

@@ -56,6 +56,7 @@ struct vx_call {
     char traceparent[VX_TRACEPARENT_BYTES]; /* "" when none */
     struct vx_access_ticket ticket;         /* who asks; zeros unless access is on */
     struct vx_coords_ref names_mask; /* ModelInfer: of the token's names of geometries */
+    u64 names_origin;                /* ModelInfer: in whose share its geometry is kept */
     char tracestate[VX_TRACESTATE_BYTES]; /* "" when none, or when it is too long */
 
     struct vx_request request; /* ModelInfer */

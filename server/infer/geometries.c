@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/infer/geometries.h"
 
+#include "engine/base/memory/shares.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 
 /* As many chains as entries, so that a chain has one entry on average.  A coords_ref is a
  * hash with a secret key, so no client can make long chains. */
@@ -12,13 +14,12 @@
 struct row {
     struct vx_coords_ref coords_ref;
     struct vx_geometry_fact fact;
-    i32 chain_next;   /* in its chain; of a free entry: the next free one */
-    i32 newer, older; /* in order of use */
+    i32 chain_next; /* in its chain; of a free entry: the next free one */
 };
 
 struct vx_geometries {
     i32 count, free; /* entries in use; first free entry */
-    i32 newest, oldest;
+    struct vx_shares *shares;
     i32 chains[CHAINS];
     struct row rows[VX_GEOMETRIES_MAX];
 };
@@ -33,15 +34,20 @@ vx_status vx_geometries_open(struct vx_geometries **geometries)
     for (i32 c = 0; c < CHAINS; c++) g->chains[c] = NONE;
     for (i32 r = 0; r < VX_GEOMETRIES_MAX; r++)
         g->rows[r].chain_next = r + 1 < VX_GEOMETRIES_MAX ? r + 1 : NONE;
-    g->newest = g->oldest = NONE;
+    vx_status status =
+        vx_shares_open(VX_GEOMETRIES_MAX, VX_SHARE_ENTRIES + 1, &g->shares);
     *geometries = g;
-    return VX_OK;
+    if (status.fault) vx_geometries_close(geometries);
+    return status;
 }
 
 void vx_geometries_close(struct vx_geometries **geometries)
 {
-    vx_free(*geometries);
+    struct vx_geometries *g = *geometries;
     *geometries = NULL;
+    if (!g) return;
+    vx_shares_close(&g->shares);
+    vx_free(g);
 }
 
 static i32 *chain_of(struct vx_geometries *g, struct vx_coords_ref coords_ref)
@@ -58,71 +64,67 @@ static i32 *row_link(struct vx_geometries *g, struct vx_coords_ref coords_ref)
     return link;
 }
 
-static void use_link(struct vx_geometries *g, i32 r)
+/* A request of `origin` uses the row: it is the last that was used. */
+static void row_use(struct vx_geometries *g, i32 r, u64 origin)
 {
-    g->rows[r].newer = NONE;
-    g->rows[r].older = g->newest;
-    *(g->newest != NONE ? &g->rows[g->newest].newer : &g->oldest) = r;
-    g->newest = r;
-}
-
-static void use_unlink(struct vx_geometries *g, i32 r)
-{
-    const struct row *row = &g->rows[r];
-    *(row->newer != NONE ? &g->rows[row->newer].older : &g->newest) = row->older;
-    *(row->older != NONE ? &g->rows[row->older].newer : &g->oldest) = row->newer;
+    vx_shares_ask(g->shares, origin, vx_clock_ns());
+    vx_shares_use(g->shares, r, origin);
+    vx_shares_rest(g->shares, r);
 }
 
 static void row_drop(struct vx_geometries *g, i32 *link)
 {
     i32 r = *link;
     *link = g->rows[r].chain_next;
-    use_unlink(g, r);
-    g->rows[r].chain_next = g->free;
+    vx_shares_remove(g->shares, r);
+    g->rows[r] = (struct row){.chain_next = g->free};
     g->free = r;
     g->count--;
 }
 
-static i32 row_add(struct vx_geometries *g, struct vx_coords_ref coords_ref)
+static i32 row_add(struct vx_geometries *g, struct vx_coords_ref coords_ref, u64 origin)
 {
-    if (g->free == NONE) row_drop(g, row_link(g, g->rows[g->oldest].coords_ref));
+    vx_shares_ask(g->shares, origin, vx_clock_ns());
+    if (g->free == NONE) {
+        i32 victim = vx_shares_victim(g->shares, VX_SHARE_ENTRIES, origin, 1);
+        row_drop(g, row_link(g, g->rows[victim].coords_ref));
+    }
     i32 r = g->free, *chain = chain_of(g, coords_ref);
     g->free = g->rows[r].chain_next;
     g->rows[r] = (struct row){.coords_ref = coords_ref, .chain_next = *chain};
     *chain = r;
-    use_link(g, r);
+    vx_shares_add(g->shares, r, origin);
+    vx_shares_rest(g->shares, r);
     g->count++;
     return r;
 }
 
-void vx_geometries_kept(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
-                        i32 worker, i64 voxels, const struct vx_geometry_cost *cost)
+void vx_geometries_kept(struct vx_geometries *geometries,
+                        const struct vx_geometry_report *report)
 {
-    VX_ASSERT(worker >= 0 && worker < VX_WORKERS_MAX);
+    const struct vx_coords_ref coords_ref = report->coords_ref;
+    VX_ASSERT(report->worker >= 0 && report->worker < VX_WORKERS_MAX);
     if (!vx_coords_ref_there(coords_ref)) return; /* a worker may report anything */
     struct vx_geometries *g = geometries;
     i32 r = *row_link(g, coords_ref);
-    if (r == NONE) {
-        r = row_add(g, coords_ref);
-    } else {
-        use_unlink(g, r);
-        use_link(g, r);
-    }
+    if (r == NONE)
+        r = row_add(g, coords_ref, report->origin);
+    else
+        row_use(g, r, report->origin);
     struct vx_geometry_fact *fact = &g->rows[r].fact;
-    fact->workers |= 1u << worker;
-    fact->voxels = voxels;
+    fact->workers |= 1u << report->worker;
+    fact->voxels = report->voxels;
     /* A model without a neighbour map reports 0 and does not replace what another one
      * costs. */
-    if (cost->pairs > 0) fact->cost = *cost;
+    if (report->cost.pairs > 0) fact->cost = report->cost;
 }
 
 bool vx_geometries_find(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
-                        struct vx_geometry_fact *fact)
+                        u64 origin, struct vx_geometry_fact *fact)
 {
     i32 r = *row_link(geometries, coords_ref);
     if (r == NONE) return false;
-    use_unlink(geometries, r);
-    use_link(geometries, r);
+    row_use(geometries, r, origin);
     *fact = geometries->rows[r].fact;
     return true;
 }
@@ -141,10 +143,8 @@ void vx_geometries_gone(struct vx_geometries *geometries, struct vx_coords_ref c
 void vx_geometries_worker_down(struct vx_geometries *geometries, i32 worker)
 {
     struct vx_geometries *g = geometries;
-    for (i32 r = g->oldest, newer; r != NONE; r = newer) {
-        newer = g->rows[r].newer;
-        vx_geometries_gone(g, g->rows[r].coords_ref, worker);
-    }
+    for (i32 r = 0; r < VX_GEOMETRIES_MAX && g->count; r++)
+        if (g->rows[r].fact.workers) vx_geometries_gone(g, g->rows[r].coords_ref, worker);
 }
 
 i32 vx_geometries_count(const struct vx_geometries *geometries)

@@ -6,14 +6,15 @@
  * removed from the entry; the request tries another holder or is answered
  * FAILED_PRECONDITION.
  *
- *   vx_geometries_kept(geometries, content, worker, voxels, &cost);
- *   if (vx_geometries_find(geometries, content, &fact)) job->holders = fact.workers;
+ *   vx_geometries_kept(geometries, &report);
+ *   if (vx_geometries_find(geometries, content, origin, &fact)) job->holders = fact.workers;
  *   vx_geometries_gone(geometries, content, worker);
  *   vx_geometries_worker_down(geometries, worker);
  *
  * Owner    the front.
  * Thread   loop.
- * Limits   VX_GEOMETRIES_MAX entries; the one that was used least recently is discarded.
+ * Limits   VX_GEOMETRIES_MAX entries; the one that was used least recently is discarded, of the
+ *          origin that has most (shares.h): it is the first that reported the geometry.
  *          No allocation after open; every call but worker_down is a few memory accesses.
  * Fails    open: RESOURCE_EXHAUSTED.
  *
@@ -41,17 +42,26 @@ struct vx_geometry_fact {
     struct vx_geometry_cost cost; /* as reported last */
 };
 
+/* A request that has run on a worker, which kept its geometry. */
+struct vx_geometry_report {
+    struct vx_coords_ref coords_ref;
+    u64 origin; /* of the request */
+    i32 worker;
+    i64 voxels;
+    struct vx_geometry_cost cost;
+};
+
 struct vx_geometries;
 
 VX_MUST_USE vx_status vx_geometries_open(struct vx_geometries **geometries);
 void vx_geometries_close(struct vx_geometries **geometries);
 
 /* Does nothing for a geometry without a coords_ref. */
-void vx_geometries_kept(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
-                        i32 worker, i64 voxels, const struct vx_geometry_cost *cost);
-/* False when the front does not know it.  Counts as a use. */
+void vx_geometries_kept(struct vx_geometries *geometries,
+                        const struct vx_geometry_report *report);
+/* False when the front does not know it.  Counts as a use, by a request of `origin`. */
 bool vx_geometries_find(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
-                        struct vx_geometry_fact *fact);
+                        u64 origin, struct vx_geometry_fact *fact);
 void vx_geometries_gone(struct vx_geometries *geometries, struct vx_coords_ref coords_ref,
                         i32 worker);
 void vx_geometries_worker_down(struct vx_geometries *geometries, i32 worker);

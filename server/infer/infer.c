@@ -278,10 +278,9 @@ vx_status vx_infer_unknown_geometry(struct vx_call *call, struct vx_why *why)
 static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *call,
                                      struct vx_why *why)
 {
-    struct vx_coords_ref coords_ref = vx_infer_coords_ref(call);
     struct vx_geometry_fact fact = {0};
-    if (vx_coords_ref_there(coords_ref) &&
-        vx_geometries_find(infer->geometries, coords_ref, &fact)) {
+    if (vx_coords_ref_there(vx_infer_name(call)) &&
+        vx_infer_find_fact(infer, call, &fact)) {
         call->job.holders = fact.workers;
         if (fact.cost.instance == call->job.instance) {
             call->job.pairs = fact.cost.pairs;

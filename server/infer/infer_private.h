@@ -59,6 +59,15 @@ static inline struct vx_coords_ref vx_infer_coords_ref(const struct vx_call *cal
     return vx_coords_ref_masked(vx_infer_name(call), call->names_mask);
 }
 
+/* What the front knows of its geometry; false: nothing. */
+static inline bool vx_infer_find_fact(const struct vx_infer *infer,
+                                      const struct vx_call *call,
+                                      struct vx_geometry_fact *fact)
+{
+    return vx_geometries_find(infer->geometries, vx_infer_coords_ref(call),
+                              call->names_origin, fact);
+}
+
 /* Ends a call.  Every call ends here. */
 void vx_infer_finish(struct vx_infer *infer, struct vx_call *call,
                      const struct vx_infer_end *end);

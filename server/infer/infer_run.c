@@ -16,6 +16,7 @@ static struct vx_run_item infer_run_item(const struct vx_infer *infer,
     const struct vx_admitted *admitted = &call->admitted;
     struct vx_run_item item = {
         .coords_ref = vx_infer_coords_ref(call),
+        .origin = call->names_origin,
         .feats = admitted->feats->place,
         .voxels = admitted->voxels,
         .coords_columns = admitted->coords ? admitted->coords_columns : 4,
@@ -98,8 +99,7 @@ static bool infer_try_elsewhere(struct vx_infer *infer, struct vx_call *call)
 {
     struct vx_geometry_fact fact = {0};
     if (call->is_gone || !call->job.must_hold) return false;
-    if (!vx_geometries_find(infer->geometries, vx_infer_coords_ref(call), &fact))
-        return false;
+    if (!vx_infer_find_fact(infer, call, &fact)) return false;
     call->job.holders = fact.workers & vx_infer_may_hold(infer, call);
     if (!call->job.holders) return false;
     vx_infer_forget_sizes(infer, call); /* a worker that asks and says this is damaged */
@@ -127,11 +127,13 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                           const struct vx_infer_end *end)
 {
     struct vx_coords_ref coords_ref = vx_infer_coords_ref(call);
-    const struct vx_geometry_cost cost = {call->job.instance, end->done->pairs,
-                                          end->done->set_voxels};
-    if (end->done->geometry_kept)
-        vx_geometries_kept(infer->geometries, coords_ref, end->worker, call->job.voxels,
-                           &cost);
+    const struct vx_geometry_report report = {
+        .coords_ref = coords_ref,
+        .origin = call->names_origin,
+        .worker = end->worker,
+        .voxels = call->job.voxels,
+        .cost = {call->job.instance, end->done->pairs, end->done->set_voxels}};
+    if (end->done->geometry_kept) vx_geometries_kept(infer->geometries, &report);
     if (end->done->ran) vx_infer_pay_made(infer, call, end->done);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};

@@ -85,6 +85,7 @@ struct vx_run_item {
     struct vx_place coords; /* NONE: the cache has the geometry */
     struct vx_place feats;
     struct vx_coords_ref coords_ref;         /* zeros = none */
+    u64 origin;                              /* vx_item.origin */
     struct vx_place outputs[VX_OUTPUTS_MAX]; /* NONE: not wanted, or asked for later */
     i64 voxels;
     i32 coords_columns;

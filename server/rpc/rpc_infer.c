@@ -5,6 +5,7 @@
 #include "engine/base/process/check.h"
 
 #include <grpc/byte_buffer_reader.h>
+#include <string.h>
 
 /* gRPC drops what came of a message that END_STREAM cuts off, and does not say so. */
 vx_status vx_rpc_message_missing(void)
@@ -39,12 +40,29 @@ static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans 
     return VX_OK;
 }
 
+/* Geometries are kept in shares: for each token, or else for each address, IPv6 network or, over a
+ * Unix socket, user; not for each process as turns are, since geometries outlive those.  By a hash,
+ * so that no crowd of addresses can be chosen for the numbers that they get. */
+static u64 infer_names_origin(const struct vx_rpc_options *options,
+                              const struct vx_call *call)
+{
+    const struct vx_peer *peer = &call->peer;
+    const bool is_unix = peer->kind == VX_PEER_UNIX;
+    const u64 source = is_unix ? (u64)1 << 63 | peer->uid : peer->source;
+    const struct vx_coords_ref token = call->names_mask;
+    const u64 who[3] = {vx_coords_ref_there(token) ? 0 : source, token.low, token.high};
+    i32 words[6];
+    memcpy(words, who, sizeof words);
+    return vx_coords_ref_of(&options->owners_key, words, 1, VX_COUNT(words)).low;
+}
+
 /* Computes the coords_ref here, so that the loop never reads megabytes. */
 static void infer_name_coords(const struct vx_rpc_options *options, struct vx_call *call)
 {
     struct vx_request *request = &call->request;
     const struct vx_slots *slots = options->slots;
     call->names_mask = vx_coords_ref_mask(&options->owners_key, call->ticket.name);
+    call->names_origin = infer_names_origin(options, call);
     const struct vx_request_tensor *coords = vx_admit_coords_of(request);
     if (!coords || coords->place.kind != VX_PLACE_ARENA) return;
     const void *bytes = slots->memory(slots->context, &coords->place);

@@ -49,6 +49,7 @@ static struct vx_item device_item(const struct vx_worker *worker,
     size_t feat_bytes = vx_dtype_bytes((enum vx_dtype)in->feats_dtype);
     struct vx_item item = {
         .coords_ref = in->coords_ref,
+        .origin = in->origin,
         .coords_columns = in->coords_columns,
         .voxels = in->voxels,
         .feats_dtype = (enum vx_dtype)in->feats_dtype,

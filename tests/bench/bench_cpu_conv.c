@@ -131,7 +131,7 @@ static void load(struct bench *bench)
 static struct summary bench_map(struct bench *bench, const struct vx_map_key *key)
 {
     struct vx_why why = {0};
-    const struct vx_coords_view view = {bench->coords, bench->n, 4, {0, 0}};
+    const struct vx_coords_view view = {bench->coords, bench->n, 4, {0, 0}, 0};
     i32 first = bench->coords[0];
     for (i32 r = -8; r < bench->runs; r++) {
         struct vx_geometry *geometry;
@@ -201,7 +201,7 @@ int main(int count, char **words)
     need(vx_geometry_open(cache_bytes(bench.n), &why, &bench.cache), &why);
     const struct vx_map_key key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}};
     struct summary map_ms = bench_map(&bench, &key);
-    const struct vx_coords_view view = {bench.coords, bench.n, 4, {0, 0}};
+    const struct vx_coords_view view = {bench.coords, bench.n, 4, {0, 0}, 0};
     struct vx_geometry *geometry;
     const struct vx_map *map;
     need(vx_geometry_hold(bench.cache, bench.cpu, &view, &why, &geometry), &why);

@@ -71,9 +71,9 @@ def answered(daemon):
 
 
 def test_brief_requests_are_answered_while_a_long_one_goes_on(daemon):
-    """While a worker has the long one and nothing else, a brief one is sent, with voxels or by their name,
-    and its answer comes when that of the long one has not yet been counted.  By the order of arrival the
-    long one ends first, always."""
+    """While a worker has the long one and nothing else, a brief one is sent, with voxels or by
+    their name, and its answer comes when that of the long one has not yet been counted.  By the
+    order of arrival the long one ends first, always."""
     with Client(daemon.grpc) as client:
         grids = [random_grid(i, 20 + 30 * i) for i in range(6)]
         alone = [client.infer("small", *grid, coords_ref="") for grid in grids]

@@ -42,7 +42,7 @@ struct vx_coords_view rig_view(const i32 *coords, i64 n, i32 columns)
 {
     static const struct vx_coords_ref_key key = {{1, 22, 333, 4444}};
     return (struct vx_coords_view){coords, n, columns,
-                                   vx_coords_ref_of(&key, coords, columns, n)};
+                                   vx_coords_ref_of(&key, coords, columns, n), 0};
 }
 
 struct vx_geometry *rig_hold(const i32 *coords, i64 n)

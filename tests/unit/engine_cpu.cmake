@@ -2,6 +2,8 @@
 vx_unit_test(NAME test_access LIBS base)
 vx_unit_test(NAME test_buddy LIBS base m
   SOURCES tests/support/voxels.c)
+vx_unit_test(NAME test_shares LIBS base m
+  SOURCES tests/support/voxels.c)
 vx_unit_test(NAME test_coords_ref LIBS base)
 vx_unit_test(NAME test_numa LIBS base)
 vx_unit_test(NAME test_utf8 LIBS base)
@@ -16,7 +18,7 @@ foreach(name geometry geometry_predict geometry_room)
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()
 # One thread keeps what the pool makes, and the pool makes the same kinds of sets and maps in those above.
-foreach(name geometry_cache geometry_pack geometry_sets)
+foreach(name geometry_cache geometry_pack geometry_sets geometry_shares)
   vx_unit_test(NAME test_${name} LIBS engine LABELS long
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()

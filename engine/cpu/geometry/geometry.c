@@ -2,6 +2,7 @@
 #include "engine/cpu/geometry/geometry.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 #include "engine/cpu/geometry/geometry_parts.h"
 #include "engine/cpu/geometry/room.h"
 
@@ -52,14 +53,13 @@ static vx_status geometry_named(struct vx_geometry_cache *cache,
 static vx_status geometry_sort(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                struct vx_why *why)
 {
-    struct vx_geometry_cache *cache = geometry->cache;
-    struct vx_keys_sort sort = {.counts = cache->counts};
+    struct vx_keys_sort sort = {.counts = geometry->cache->counts};
     struct vx_geometry_block scratch;
-    VX_TRY(vx_geometry_take_keys(cache, geometry->request.set.n, why, &scratch,
+    VX_TRY(vx_geometry_take_keys(geometry, geometry->request.set.n, why, &scratch,
                                  &sort.scratch));
     sort.set = geometry->request.set; /* where it is now */
     vx_keys_sort(cpu, &geometry->request.scan, &sort);
-    vx_geometry_give(cache, &scratch);
+    vx_geometry_give(geometry, &scratch);
     return vx_keys_check_unique(cpu, &geometry->request.set, why);
 }
 
@@ -67,18 +67,20 @@ static vx_status geometry_build(struct vx_geometry *geometry, struct vx_cpu *cpu
                                 const struct vx_coords_view *view, struct vx_why *why)
 {
     if (!view->n) return VX_OK;
-    VX_TRY(vx_geometry_take_keys(geometry->cache, view->n, why, &geometry->request.block,
+    VX_TRY(vx_geometry_take_keys(geometry, view->n, why, &geometry->request.block,
                                  &geometry->request.set));
     vx_keys_pack(cpu, view, &geometry->request.set);
     return geometry->request.scan.sorted ? VX_OK : geometry_sort(geometry, cpu, why);
 }
 
 static vx_status geometry_make(struct vx_geometry_cache *cache,
-                               const struct vx_keys_scan *scan, struct vx_why *why,
-                               struct vx_geometry **geometry)
+                               const struct vx_keys_scan *scan, u64 origin,
+                               struct vx_why *why, struct vx_geometry **geometry)
 {
+    const struct vx_geometry_want want = {origin, VX_SHARE_ENTRIES, 1};
     *geometry = NULL;
-    if (cache->geometries_free == VX_GEOMETRY_NONE) (void)vx_geometry_evict_oldest(cache);
+    if (cache->geometries_free == VX_GEOMETRY_NONE)
+        (void)vx_geometry_evict_kept(cache, &want);
     VX_ENSURE_WHY(cache->geometries_free != VX_GEOMETRY_NONE, why, RESOURCE_EXHAUSTED,
                   "too many geometries are in use at once",
                   "at most %d geometries may be in use at once", VX_GEOMETRY_ENTRIES_MAX);
@@ -93,6 +95,7 @@ static vx_status geometry_make(struct vx_geometry_cache *cache,
         .maps = VX_GEOMETRY_NONE,
         .next = VX_GEOMETRY_NONE,
     };
+    vx_shares_add(cache->shares, index, origin);
     *geometry = made;
     return VX_OK;
 }
@@ -103,7 +106,7 @@ static void geometry_name(struct vx_geometry *geometry, struct vx_coords_ref nam
     geometry->named = true;
     geometry->name = name;
     geometry->next = *chain;
-    *chain = (i32)(geometry - geometry->cache->geometries);
+    *chain = vx_geometry_index(geometry);
 }
 
 vx_status vx_geometry_hold(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
@@ -117,6 +120,7 @@ vx_status vx_geometry_hold(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
     const struct vx_coords_ref name = {view->coords_ref.low & cache->coords_ref_bits,
                                        view->coords_ref.high & cache->coords_ref_bits};
     VX_ASSERT(view->rows || named || !view->n);
+    vx_shares_ask(cache->shares, view->origin, vx_clock_ns());
     if (!view->rows && named && view->n)
         VX_TRY(geometry_named(cache, view, name, why, &found));
     else if (named)
@@ -125,13 +129,15 @@ vx_status vx_geometry_hold(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
     if (!hit) {
         struct vx_keys_scan scan;
         VX_TRY(vx_keys_scan(cpu, view, why, &scan));
-        VX_TRY(geometry_make(cache, &scan, why, &found));
+        VX_TRY(geometry_make(cache, &scan, view->origin, why, &found));
         if (named) geometry_name(found, name);
     }
     /* Held from here on, so that the build does not evict it to make room. */
     bool first = found->holds++ == 0;
     if (first) {
+        if (hit) vx_shares_use(cache->shares, vx_geometry_index(found), view->origin);
         found->used = ++cache->now;
+        found->asker = view->origin;
         found->was_hit = hit;
     }
     vx_status status = hit ? VX_OK : geometry_build(found, cpu, view, why);
@@ -167,10 +173,12 @@ void vx_geometry_drop(struct vx_geometry_cache *cache, struct vx_geometry **geom
     VX_ASSERT(it->cache == cache);
     VX_ASSERT(it->holds > 0);
     if (--it->holds) return;
-    if (it->named)
-        vx_geometry_free_passing(cache, it);
-    else
+    if (!it->named) {
         vx_geometry_free(cache, it);
+        return;
+    }
+    vx_geometry_free_passing(cache, it);
+    vx_shares_rest(cache->shares, vx_geometry_index(it));
 }
 
 void vx_geometry_forget(struct vx_geometry_cache *cache, struct vx_coords_ref name)

@@ -8,8 +8,8 @@
  * The cache finds a geometry again by its
  * coords_ref, the hash that the front computes (coords_ref.h).  If the
  * request has coordinates, they are compared in full; if it has only the coords_ref, that
- * is trusted.  The cache evicts the geometry that was used least recently.  A geometry
- * without a coords_ref is freed with its last drop.
+ * is trusted.  The cache evicts the geometry that was used least recently, of the origin that
+ * has most (shares.h).  A geometry without a coords_ref is freed with its last drop.
  *
  *   VX_TRY(vx_geometry_open(cache_bytes, &why, &cache));
  *   VX_TRY(vx_geometry_hold(cache, cpu, &view, &why, &geometry));
@@ -68,6 +68,7 @@ struct vx_coords_view {
     i64 n;
     i32 columns;                     /* 4: sample x y z; 3: x y z, sample 0 */
     struct vx_coords_ref coords_ref; /* zeros = none: do not keep the geometry */
+    u64 origin;                      /* who asks, in whose share it is kept */
 };
 
 struct vx_map {

@@ -44,6 +44,8 @@ vx_status vx_geometry_open(size_t cache_bytes, struct vx_why *why,
     made->range = range;
     made->bytes = bytes;
     vx_status status = vx_buddy_open(bytes, VX_GEOMETRY_UNIT_BYTES, &made->buddy);
+    if (!status.fault)
+        status = vx_shares_open(VX_GEOMETRY_ENTRIES_MAX, VX_SHARE_KINDS, &made->shares);
     if (status.fault)
         vx_geometry_close(&made);
     else
@@ -59,6 +61,7 @@ void vx_geometry_close(struct vx_geometry_cache **cache)
     VX_ASSERT(it->magic == VX_GEOMETRY_CACHE_MAGIC);
     for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) VX_ASSERT(!it->geometries[i].holds);
     it->magic = 0;
+    vx_shares_close(&it->shares);
     vx_buddy_close(&it->buddy);
     if (it->range) munmap(it->range, it->bytes);
     vx_free(it);
@@ -70,25 +73,29 @@ i32 *vx_geometry_chain(struct vx_geometry_cache *cache,
     return &cache->chains[coords_ref->low % VX_GEOMETRY_CHAINS];
 }
 
-static void map_free(struct vx_geometry_cache *cache, i32 index)
+static void map_free(struct vx_geometry *geometry, i32 index)
 {
+    struct vx_geometry_cache *cache = geometry->cache;
     struct vx_map_entry *entry = &cache->maps[index];
-    vx_geometry_give(cache, &entry->block);
+    vx_geometry_give(geometry, &entry->block);
+    vx_shares_charge(cache->shares, vx_geometry_index(geometry), VX_SHARE_MAPS, -1);
     entry->next = cache->maps_free;
     cache->maps_free = index;
 }
 
-static void set_free(struct vx_geometry_cache *cache, i32 index)
+static void set_free(struct vx_geometry *geometry, i32 index)
 {
+    struct vx_geometry_cache *cache = geometry->cache;
     struct vx_set_entry *entry = &cache->sets[index];
-    vx_geometry_give(cache, &entry->active.block);
+    vx_geometry_give(geometry, &entry->active.block);
+    vx_shares_charge(cache->shares, vx_geometry_index(geometry), VX_SHARE_SETS, -1);
     entry->next = cache->sets_free;
     cache->sets_free = index;
 }
 
 void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geometry)
 {
-    i32 index = (i32)(geometry - cache->geometries);
+    const i32 index = vx_geometry_index(geometry);
     if (geometry->named) {
         i32 *link = vx_geometry_chain(cache, &geometry->name);
         while (*link != index) link = &cache->geometries[*link].next;
@@ -96,13 +103,14 @@ void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geome
     }
     for (i32 map = geometry->maps, next; map != VX_GEOMETRY_NONE; map = next) {
         next = cache->maps[map].next;
-        map_free(cache, map);
+        map_free(geometry, map);
     }
     for (i32 set = geometry->sets, next; set != VX_GEOMETRY_NONE; set = next) {
         next = cache->sets[set].next;
-        set_free(cache, set);
+        set_free(geometry, set);
     }
-    vx_geometry_give(cache, &geometry->request.block);
+    vx_geometry_give(geometry, &geometry->request.block);
+    vx_shares_remove(cache->shares, index);
     memset(geometry, 0, sizeof *geometry);
     geometry->next = cache->geometries_free;
     cache->geometries_free = index;
@@ -119,7 +127,7 @@ void vx_geometry_free_passing(struct vx_geometry_cache *cache,
             continue;
         }
         *link = entry->next;
-        map_free(cache, index);
+        map_free(geometry, index);
     }
     for (i32 *link = &geometry->sets; *link != VX_GEOMETRY_NONE;) {
         i32 index = *link;
@@ -129,7 +137,7 @@ void vx_geometry_free_passing(struct vx_geometry_cache *cache,
             continue;
         }
         *link = entry->next;
-        set_free(cache, index);
+        set_free(geometry, index);
     }
 }
 
@@ -142,7 +150,7 @@ static bool map_evict(struct vx_geometry_cache *cache, struct vx_geometry *geome
         i32 index = *link;
         if (cache->maps[index].used >= geometry->used) continue;
         *link = cache->maps[index].next;
-        map_free(cache, index);
+        map_free(geometry, index);
         cache->evictions++;
         return true;
     }
@@ -159,7 +167,7 @@ static bool set_evict(struct vx_geometry_cache *cache, struct vx_geometry *geome
         i32 index = *link;
         if (cache->sets[index].used >= geometry->used) continue;
         *link = cache->sets[index].next;
-        set_free(cache, index);
+        set_free(geometry, index);
         cache->evictions++;
         return true;
     }
@@ -185,30 +193,39 @@ void vx_geometry_trim(struct vx_geometry_cache *cache, struct vx_geometry *geome
     while (set_evict(cache, geometry)) continue;
 }
 
-bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache)
+bool vx_geometry_evict_kept(struct vx_geometry_cache *cache,
+                            const struct vx_geometry_want *want)
 {
-    struct vx_geometry *oldest = NULL;
-    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++) {
-        struct vx_geometry *geometry = &cache->geometries[i];
-        if (!geometry->magic || geometry->holds) continue;
-        if (!oldest || geometry->used < oldest->used) oldest = geometry;
-    }
-    if (!oldest) return false;
-    vx_geometry_free(cache, oldest);
+    const i32 index =
+        vx_shares_victim(cache->shares, want->kind, want->origin, want->more);
+    if (index == VX_SHARES_NONE) return false;
+    VX_ASSERT(!cache->geometries[index].holds);
+    vx_geometry_free(cache, &cache->geometries[index]);
     cache->evictions++;
     return true;
 }
 
-bool vx_geometry_evict(struct vx_geometry_cache *cache)
+bool vx_geometry_evict(struct vx_geometry *geometry, enum vx_share kind, i64 more)
 {
-    if (vx_geometry_evict_oldest(cache)) return true;
+    struct vx_geometry_cache *cache = geometry->cache;
+    const struct vx_geometry_want want = {geometry->asker, kind, more};
+    if (vx_geometry_evict_kept(cache, &want)) return true;
     return !cache->still &&
            (evict_held(cache, map_evict) || evict_held(cache, set_evict));
 }
 
-vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
-                           struct vx_why *why, struct vx_geometry_block *block)
+void vx_geometry_charge(struct vx_geometry *geometry, enum vx_share kind, i64 more)
 {
+    struct vx_shares *shares = geometry->cache->shares;
+    const i32 index = vx_geometry_index(geometry);
+    if (more > 0) vx_shares_move(shares, index, geometry->asker);
+    vx_shares_charge(shares, index, kind, more);
+}
+
+vx_status vx_geometry_take(struct vx_geometry *geometry, size_t bytes, struct vx_why *why,
+                           struct vx_geometry_block *block)
+{
+    struct vx_geometry_cache *cache = geometry->cache;
     const size_t need = vx_round_up(bytes, VX_GEOMETRY_UNIT_BYTES);
     const bool could = vx_buddy_could(cache->buddy, bytes);
     size_t taken = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes);
@@ -221,7 +238,8 @@ vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
                   bytes, cache->bytes);
     while (!vx_buddy_take(cache->buddy, bytes, &offset)) {
         const bool fits = need <= cache->bytes - cache->pages;
-        if ((could || !fits) && vx_geometry_evict(cache)) continue;
+        if ((could || !fits) && vx_geometry_evict(geometry, VX_SHARE_BYTES, (i64)need))
+            continue;
         VX_ENSURE_WHY(fits && !cache->still, why, RESOURCE_EXHAUSTED,
                       "the geometry does not fit in the geometry cache",
                       "the geometry needs %zu bytes more in the geometry cache; "
@@ -234,24 +252,27 @@ vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
     }
     *block = (struct vx_geometry_block){offset, bytes, taken};
     cache->pages += need;
+    vx_geometry_charge(geometry, VX_SHARE_BYTES, (i64)need);
     return VX_OK;
 }
 
-void vx_geometry_give(struct vx_geometry_cache *cache, struct vx_geometry_block *block)
+void vx_geometry_give(struct vx_geometry *geometry, struct vx_geometry_block *block)
 {
+    struct vx_geometry_cache *cache = geometry->cache;
     if (!block->bytes) return;
+    const size_t pages = vx_round_up(block->bytes, VX_GEOMETRY_UNIT_BYTES);
     vx_buddy_give_at(cache->buddy, block->offset, block->taken);
-    cache->pages -= vx_round_up(block->bytes, VX_GEOMETRY_UNIT_BYTES);
+    cache->pages -= pages;
+    vx_geometry_charge(geometry, VX_SHARE_BYTES, -(i64)pages);
     *block = (struct vx_geometry_block){0};
 }
 
-vx_status vx_geometry_take_keys(struct vx_geometry_cache *cache, i64 n,
-                                struct vx_why *why, struct vx_geometry_block *block,
-                                struct vx_keys *set)
+vx_status vx_geometry_take_keys(struct vx_geometry *geometry, i64 n, struct vx_why *why,
+                                struct vx_geometry_block *block, struct vx_keys *set)
 {
-    VX_TRY(vx_geometry_take(cache, vx_geometry_set_bytes(n), why, block));
+    VX_TRY(vx_geometry_take(geometry, vx_geometry_set_bytes(n), why, block));
     set->n = n;
-    vx_geometry_point_keys(cache, block, set);
+    vx_geometry_point_keys(geometry->cache, block, set);
     return VX_OK;
 }
 

@@ -13,6 +13,7 @@
 #define VX_ENGINE_GEOMETRY_PARTS_H
 
 #include "engine/base/memory/buddy.h"
+#include "engine/base/memory/shares.h"
 #include "engine/cpu/geometry/geometry.h"
 #include "engine/cpu/geometry/keys.h"
 
@@ -55,7 +56,7 @@ struct vx_active_set {
  * HELD   -> KEPT    the last drop
  * KEPT   -> HELD    hold, a hit
  * HELD   -> FREE    the last drop of a geometry without a coords_ref
- * KEPT   -> FREE    evicted, least recently used first
+ * KEPT   -> FREE    evicted: which one, shares.h says
  * HELD   -> FREE    hold failed: a duplicate voxel, no room */
 struct vx_geometry {
     u32 magic;
@@ -68,6 +69,7 @@ struct vx_geometry {
     i32 maps;                     /* index of its first map */
     i32 next;                     /* in the chain of its coords_ref, or of free entries */
     u64 used;                     /* when it was last held */
+    u64 asker;                    /* the origin of that request */
     bool was_hit;                 /* since hold */
 };
 
@@ -93,6 +95,7 @@ struct vx_geometry_cache {
     u8 *range;
     size_t bytes;
     struct vx_buddy *buddy;
+    struct vx_shares *shares; /* its entries are the geometries */
     /* Bytes of all blocks, each in whole pages: what they need when packed. */
     size_t pages;
     i32 loose_count;
@@ -111,6 +114,11 @@ struct vx_geometry_cache {
     struct vx_geometry_part parts[VX_GEOMETRY_PARTS_MAX]; /* only while they are moved */
 };
 
+/* Its number: that of its entry in the shares. */
+static inline i32 vx_geometry_index(const struct vx_geometry *geometry)
+{
+    return (i32)(geometry - geometry->cache->geometries);
+}
 /* The chain of a coords_ref. */
 i32 *vx_geometry_chain(struct vx_geometry_cache *cache,
                        const struct vx_coords_ref *coords_ref);
@@ -119,27 +127,38 @@ void vx_geometry_free(struct vx_geometry_cache *cache, struct vx_geometry *geome
 /* Frees the sets and maps that depend on features. */
 void vx_geometry_free_passing(struct vx_geometry_cache *cache,
                               struct vx_geometry *geometry);
-/* Evicts the geometry that was used least recently; false: none can be. */
-bool vx_geometry_evict_oldest(struct vx_geometry_cache *cache);
-/* Evicts that, or else what no held geometry's request has asked for. */
-bool vx_geometry_evict(struct vx_geometry_cache *cache);
+/* Makes room for so much more of what is short, for a request of `origin`: evicts one geometry
+ * that is not in use.  False: there is none. */
+struct vx_geometry_want {
+    u64 origin;
+    enum vx_share kind;
+    i64 more;
+};
+bool vx_geometry_evict_kept(struct vx_geometry_cache *cache,
+                            const struct vx_geometry_want *want);
+/* Does that for a held geometry, or else evicts what no held geometry's request has asked for. */
+bool vx_geometry_evict(struct vx_geometry *geometry, enum vx_share kind, i64 more);
 /* If a held geometry has VX_GEOMETRY_OWN_SETS sets, evicts all that its request has not asked for:
  * one at a time would be the last that was made, which may be the next that is asked for. */
 void vx_geometry_trim(struct vx_geometry_cache *cache, struct vx_geometry *geometry);
-/* Takes a block of the range; evicts until one is free or nothing is left to evict, and then
- * packs.  So it fails only when what is in use leaves less than `bytes`, in whole pages.  All
- * other blocks may move: pointers into them are read again, and who has one that belongs to
- * no geometry lists it as loose. */
-VX_MUST_USE vx_status vx_geometry_take(struct vx_geometry_cache *cache, size_t bytes,
+/* Counts what a held geometry has more of, or less.  It belongs to the origin that built the last
+ * of it.  By the last use an origin could take what it knows of another's and then lose it; by the
+ * first it could make another's share grow, for which that would give all else that it has. */
+void vx_geometry_charge(struct vx_geometry *geometry, enum vx_share kind, i64 more);
+/* Takes a block of the range for a held geometry; evicts until one is free or nothing is left to
+ * evict, and then packs.  So it fails only when what is in use leaves less than `bytes`, in whole
+ * pages.  All other blocks may move: pointers into them are read again, and who has one that
+ * belongs to no geometry lists it as loose. */
+VX_MUST_USE vx_status vx_geometry_take(struct vx_geometry *geometry, size_t bytes,
                                        struct vx_why *why,
                                        struct vx_geometry_block *block);
 /* The same for n keys with their rows. */
-VX_MUST_USE vx_status vx_geometry_take_keys(struct vx_geometry_cache *cache, i64 n,
+VX_MUST_USE vx_status vx_geometry_take_keys(struct vx_geometry *geometry, i64 n,
                                             struct vx_why *why,
                                             struct vx_geometry_block *block,
                                             struct vx_keys *set);
-/* Gives a block back, if it is one. */
-void vx_geometry_give(struct vx_geometry_cache *cache, struct vx_geometry_block *block);
+/* Gives a block of the geometry back, if it is one. */
+void vx_geometry_give(struct vx_geometry *geometry, struct vx_geometry_block *block);
 /* Lists a block as loose; the last one listed is the first to settle. */
 void vx_geometry_loosen(struct vx_geometry_cache *cache,
                         const struct vx_geometry_part *part);

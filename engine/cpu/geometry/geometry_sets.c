@@ -40,22 +40,22 @@ struct candidates {
     int taken;
 };
 
-static void candidates_give_last(struct vx_geometry_cache *cache,
+static void candidates_give_last(struct vx_geometry *geometry,
                                  struct candidates *candidates)
 {
-    vx_geometry_settle(cache);
-    vx_geometry_give(cache, &candidates->blocks[--candidates->taken]);
+    vx_geometry_settle(geometry->cache);
+    vx_geometry_give(geometry, &candidates->blocks[--candidates->taken]);
 }
 
-static void candidates_give(struct vx_geometry_cache *cache,
-                            struct candidates *candidates)
+static void candidates_give(struct vx_geometry *geometry, struct candidates *candidates)
 {
-    while (candidates->taken) candidates_give_last(cache, candidates);
+    while (candidates->taken) candidates_give_last(geometry, candidates);
 }
 
-static vx_status candidates_take(struct vx_geometry_cache *cache, i64 count,
+static vx_status candidates_take(struct vx_geometry *geometry, i64 count,
                                  struct vx_why *why, struct candidates *candidates)
 {
+    struct vx_geometry_cache *cache = geometry->cache;
     VX_ENSURE_WHY(count <= VX_VOXELS_MAX, why, RESOURCE_EXHAUSTED,
                   "a set has too many candidates",
                   "%lld candidates for the voxels of a set, expected at most %d",
@@ -63,7 +63,7 @@ static vx_status candidates_take(struct vx_geometry_cache *cache, i64 count,
     struct vx_keys *keys[] = {&candidates->sort.set, &candidates->sort.scratch};
     for (int i = 0; i < 2; i++) {
         struct vx_geometry_block *block = &candidates->blocks[i];
-        VX_TRY(vx_geometry_take_keys(cache, count, why, block, keys[i]));
+        VX_TRY(vx_geometry_take_keys(geometry, count, why, block, keys[i]));
         vx_geometry_loosen(cache, &(struct vx_geometry_part){block, keys[i], NULL});
         candidates->taken++;
     }
@@ -109,30 +109,29 @@ static void source_fill(const struct source *source, struct vx_cpu *cpu,
 }
 
 /* Makes the voxels of a set; *active is filled and holds a block when this succeeds. */
-static vx_status set_build(const struct vx_geometry *geometry, struct vx_cpu *cpu,
+static vx_status set_build(struct vx_geometry *geometry, struct vx_cpu *cpu,
                            const struct vx_geometry_prediction *prediction,
                            struct vx_why *why, struct vx_active_set *active)
 {
-    struct vx_geometry_cache *cache = geometry->cache;
     struct candidates candidates = {.taken = 0};
     struct source source = source_make(geometry, prediction);
     vx_status status;
     i64 count = source_count(&source, cpu);
-    VX_TRY_OR(status, out, candidates_take(cache, count, why, &candidates));
+    VX_TRY_OR(status, out, candidates_take(geometry, count, why, &candidates));
     source = source_make(geometry, prediction); /* where its keys are now */
     source_fill(&source, cpu, &candidates);
     vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
     i64 rows = vx_derive_unique_count(cpu, &candidates.sort.set);
     /* The scratch of the sort is free again. */
-    candidates_give_last(cache, &candidates);
+    candidates_give_last(geometry, &candidates);
     VX_TRY_OR(status, out,
-              vx_geometry_take_keys(cache, rows, why, &active->block, &active->set));
+              vx_geometry_take_keys(geometry, rows, why, &active->block, &active->set));
     vx_derive_unique(cpu, &candidates.sort.set, &active->set);
     active->scan = candidates.scan;
     active->scan.n = rows;
     active->scan.sorted = true;
 out:
-    candidates_give(cache, &candidates);
+    candidates_give(geometry, &candidates);
     return status;
 }
 
@@ -142,7 +141,7 @@ static vx_status samples_build(struct vx_geometry *geometry, i32 from, struct vx
 {
     struct vx_geometry_samples samples;
     vx_geometry_samples_get(geometry, from, &samples);
-    VX_TRY(vx_geometry_take_keys(geometry->cache, samples.count, why, &active->block,
+    VX_TRY(vx_geometry_take_keys(geometry, samples.count, why, &active->block,
                                  &active->set));
     const u64 *keys = vx_geometry_active(geometry, from)->set.keys;
     struct vx_keys *set = &active->set;
@@ -173,7 +172,9 @@ static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     struct vx_active_set active = {.block = {0}};
     const struct vx_set_key *key = &prediction->key;
     vx_geometry_trim(cache, geometry);
-    while (cache->sets_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
+    while (cache->sets_free == VX_GEOMETRY_NONE &&
+           vx_geometry_evict(geometry, VX_SHARE_SETS, 1))
+        continue;
     VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, why, RESOURCE_EXHAUSTED,
                   "too many sets of voxels are in use at once",
                   "at most %d sets of voxels may be in use at once",
@@ -191,6 +192,7 @@ static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                              set_passes(geometry, key->from),
                                   .next = geometry->sets};
     geometry->sets = *index;
+    vx_geometry_charge(geometry, VX_SHARE_SETS, 1);
     return VX_OK;
 }
 
@@ -354,7 +356,7 @@ static struct vx_map_entry *map_find(struct vx_geometry *geometry,
 
 /* ORDER: the rows sorted by the voxels in which they lie.  They come in the order of their
  * own keys, and the sort is stable. */
-static vx_status order_fill(const struct vx_geometry *geometry, struct vx_cpu *cpu,
+static vx_status order_fill(struct vx_geometry *geometry, struct vx_cpu *cpu,
                             struct vx_why *why, struct vx_geometry_block *block,
                             struct vx_map *map)
 {
@@ -368,13 +370,13 @@ static vx_status order_fill(const struct vx_geometry *geometry, struct vx_cpu *c
     if (!set->n) return VX_OK;
     memcpy(cells.stride, map->key.stride, sizeof cells.stride);
     vx_geometry_loosen(geometry->cache, &(struct vx_geometry_part){block, NULL, map});
-    VX_TRY_OR(status, out, candidates_take(geometry->cache, set->n, why, &candidates));
+    VX_TRY_OR(status, out, candidates_take(geometry, set->n, why, &candidates));
     vx_derive_fill(cpu, set, &cells, sorted, &candidates.scan);
     memcpy(sorted->rows, set->rows, bytes);
     vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
     memcpy(vx_geometry_at(geometry->cache, block), sorted->rows, bytes);
 out:
-    candidates_give(geometry->cache, &candidates);
+    candidates_give(geometry, &candidates);
     vx_geometry_settle(geometry->cache);
     return status;
 }
@@ -421,10 +423,13 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                   (long long)vx_geometry_rows(geometry, key->from), (long long)children,
                   INT32_MAX);
     if (map.n)
-        VX_TRY(vx_geometry_take(cache, vx_geometry_map_bytes(key, map.n), why, &block));
-    while (cache->maps_free == VX_GEOMETRY_NONE && vx_geometry_evict(cache)) continue;
+        VX_TRY(
+            vx_geometry_take(geometry, vx_geometry_map_bytes(key, map.n), why, &block));
+    while (cache->maps_free == VX_GEOMETRY_NONE &&
+           vx_geometry_evict(geometry, VX_SHARE_MAPS, 1))
+        continue;
     if (cache->maps_free == VX_GEOMETRY_NONE) {
-        vx_geometry_give(cache, &block);
+        vx_geometry_give(geometry, &block);
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "too many neighbour maps are in use at once",
                     "at most %d neighbour maps may be in use at once",
                     VX_GEOMETRY_MAPS_MAX);
@@ -433,7 +438,7 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
     map.nbr = nbr;
     if (key->kind == VX_MAP_ORDER) {
         vx_status status = order_fill(geometry, cpu, why, &block, &map);
-        if (status.fault) vx_geometry_give(cache, &block);
+        if (status.fault) vx_geometry_give(geometry, &block);
         if (status.fault) return status;
     } else {
         map_fill(geometry, cpu, nbr, &map);
@@ -447,6 +452,7 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                              set_passes(geometry, key->to),
                                   .next = geometry->maps};
     geometry->maps = index;
+    vx_geometry_charge(geometry, VX_SHARE_MAPS, 1);
     *entry = made;
     return VX_OK;
 }

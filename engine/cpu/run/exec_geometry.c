@@ -190,7 +190,7 @@ vx_status vx_job_hold(struct vx_job *job)
     struct vx_item *item = job->item;
     struct vx_exec *exec = job->exec;
     const struct vx_coords_view view = {item->coords, item->voxels, item->coords_columns,
-                                        item->coords_ref};
+                                        item->coords_ref, item->origin};
     VX_TRY(vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry));
     return job_shape(job);
 }

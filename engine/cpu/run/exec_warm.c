@@ -45,7 +45,8 @@ static vx_status warm_geometry(struct vx_job *job, i64 parts)
 {
     struct vx_item *item = job->item;
     struct vx_exec *exec = job->exec;
-    struct vx_coords_view view = {NULL, item->voxels, 4, item->coords_ref};
+    struct vx_coords_view view = {
+        .n = item->voxels, .columns = 4, .coords_ref = item->coords_ref};
     vx_status status =
         vx_geometry_hold(exec->cache, exec->cpu, &view, &item->why, &job->geometry);
     if (vx_status_code(status) == VX_CODE_FAILED_PRECONDITION) {

@@ -2,8 +2,10 @@
 #include "engine/gpu/geometry/geometry_store.h"
 
 #include "engine/base/memory/buddy.h"
+#include "engine/base/memory/shares.h"
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 
 #include <string.h>
 
@@ -32,8 +34,8 @@ struct vx_gpu_store {
     void *memory;
     size_t bytes;
     struct vx_buddy *buddy;
+    struct vx_shares *shares;
     i64 hits, misses, evictions;
-    i32 oldest, newest; /* ends of the list of kept entries */
     i32 entries_free, orders_free;
     i32 chains[CHAINS_COUNT];
     struct vx_gpu_geometry entries[VX_GPU_STORE_ENTRIES];
@@ -42,7 +44,6 @@ struct vx_gpu_store {
 
 static void store_init(struct vx_gpu_store *store)
 {
-    store->oldest = store->newest = NONE;
     for (i32 i = 0; i < CHAINS_COUNT; i++) store->chains[i] = NONE;
     for (i32 i = 0; i < VX_GPU_STORE_ENTRIES; i++) store->entries[i].chain = i + 1;
     store->entries[VX_GPU_STORE_ENTRIES - 1].chain = NONE;
@@ -61,6 +62,7 @@ static vx_status open_range(struct vx_gpu_store *store, struct vx_why *why)
                    store->bytes, vx_gpu_name(store->gpu), have, total);
     if (status.fault) return status;
     store->range = store->memory;
+    VX_TRY(vx_shares_open(VX_GPU_STORE_ENTRIES, VX_SHARE_KINDS, &store->shares));
     return vx_buddy_open(store->bytes, UNIT_BYTES, &store->buddy);
 }
 
@@ -94,6 +96,7 @@ void vx_gpu_store_close(struct vx_gpu_store **store)
     for (i32 i = 0; i < VX_GPU_STORE_ENTRIES; i++) VX_ASSERT(!it->entries[i].holds);
     it->magic = 0;
     vx_buddy_close(&it->buddy);
+    vx_shares_close(&it->shares);
     if (it->memory) vx_gpu_free(it->gpu, &it->memory);
     vx_free(it);
 }
@@ -118,32 +121,6 @@ static i32 index_of(const struct vx_gpu_store *store, const struct vx_gpu_geomet
     return (i32)(it - store->entries);
 }
 
-/* --- the list of kept entries, by last use --- */
-
-static i32 *newer_link(struct vx_gpu_store *store, i32 index)
-{
-    return index == NONE ? &store->oldest : &store->entries[index].newer;
-}
-
-static i32 *older_link(struct vx_gpu_store *store, i32 index)
-{
-    return index == NONE ? &store->newest : &store->entries[index].older;
-}
-
-static void kept_add(struct vx_gpu_store *store, struct vx_gpu_geometry *it)
-{
-    it->older = store->newest;
-    it->newer = NONE;
-    *newer_link(store, store->newest) = index_of(store, it);
-    store->newest = index_of(store, it);
-}
-
-static void kept_remove(struct vx_gpu_store *store, const struct vx_gpu_geometry *it)
-{
-    *newer_link(store, it->older) = it->newer;
-    *older_link(store, it->newer) = it->older;
-}
-
 /* --- the end of an entry --- */
 
 static void chain_remove(struct vx_gpu_store *store, const struct vx_gpu_geometry *it)
@@ -164,43 +141,50 @@ static void entry_free(struct vx_gpu_store *store, struct vx_gpu_geometry *it)
         store->orders_free = i;
     }
     vx_buddy_give(store->buddy, it->offset);
+    vx_shares_remove(store->shares, index_of(store, it));
     memset(it, 0, sizeof *it);
     it->chain = store->entries_free;
     store->entries_free = index_of(store, it);
 }
 
-static bool evict(struct vx_gpu_store *store)
+static bool evict(struct vx_gpu_store *store, enum vx_share kind, u64 origin, i64 want)
 {
-    if (store->oldest == NONE) return false;
-    struct vx_gpu_geometry *it = &store->entries[store->oldest];
-    kept_remove(store, it);
-    chain_remove(store, it);
-    entry_free(store, it);
+    const i32 index = vx_shares_victim(store->shares, kind, origin, want);
+    if (index == VX_SHARES_NONE) return false;
+    chain_remove(store, &store->entries[index]);
+    entry_free(store, &store->entries[index]);
     store->evictions++;
     return true;
 }
 
-static bool take(struct vx_gpu_store *store, size_t bytes, u64 *offset)
+static i64 piece_bytes(size_t bytes)
+{
+    return (i64)vx_buddy_piece(UNIT_BYTES, bytes);
+}
+
+static bool take(struct vx_gpu_store *store, size_t bytes, u64 origin, u64 *offset)
 {
     /* A request that can never fit must not evict anything. */
     if (!vx_buddy_could(store->buddy, bytes)) return false;
     while (!vx_buddy_take(store->buddy, bytes, offset))
-        if (!evict(store)) return false;
+        if (!evict(store, VX_SHARE_BYTES, origin, piece_bytes(bytes))) return false;
     return true;
 }
 
 /* --- entries --- */
 
 struct vx_gpu_geometry *vx_gpu_store_hold(struct vx_gpu_store *store,
-                                          const struct vx_gpu_store_name *name)
+                                          const struct vx_gpu_store_name *name,
+                                          u64 origin)
 {
     VX_ASSERT(store->magic == STORE_MAGIC);
+    vx_shares_ask(store->shares, origin, vx_clock_ns());
     i32 index = *chain_of(store, name);
     while (index != NONE && !name_equal(&store->entries[index].name, name))
         index = store->entries[index].chain;
     if (index == NONE) return NULL;
     struct vx_gpu_geometry *it = &store->entries[index];
-    if (!it->holds++) kept_remove(store, it);
+    if (!it->holds++) vx_shares_use(store->shares, index, origin);
     return it;
 }
 
@@ -215,8 +199,10 @@ struct vx_gpu_geometry *vx_gpu_store_make(struct vx_gpu_store *store,
 {
     VX_ASSERT(store->magic == STORE_MAGIC);
     u64 offset;
-    if (store->entries_free == NONE && !evict(store)) return NULL;
-    if (!take(store, want->bytes, &offset)) return NULL;
+    vx_shares_ask(store->shares, want->origin, vx_clock_ns());
+    if (store->entries_free == NONE && !evict(store, VX_SHARE_ENTRIES, want->origin, 1))
+        return NULL;
+    if (!take(store, want->bytes, want->origin, &offset)) return NULL;
     i32 index = store->entries_free;
     struct vx_gpu_geometry *made = &store->entries[index];
     store->entries_free = made->chain;
@@ -229,11 +215,11 @@ struct vx_gpu_geometry *vx_gpu_store_make(struct vx_gpu_store *store,
         .offset = offset,
         .holds = 1,
         .chain = *chain,
-        .older = NONE,
-        .newer = NONE,
         .orders = NONE,
     };
     *chain = index;
+    vx_shares_add(store->shares, index, want->origin);
+    vx_shares_charge(store->shares, index, VX_SHARE_BYTES, piece_bytes(want->bytes));
     return made;
 }
 
@@ -255,7 +241,7 @@ void vx_gpu_store_drop(struct vx_gpu_store *store, struct vx_gpu_geometry **geom
     if (it->gone)
         entry_free(store, it);
     else
-        kept_add(store, it);
+        vx_shares_rest(store->shares, index_of(store, it));
 }
 
 /* --- orders --- */
@@ -280,14 +266,18 @@ void *vx_gpu_store_order_make(struct vx_gpu_store *store,
     u64 offset;
     VX_ASSERT(geometry->holds > 0);
     while (store->orders_free == NONE)
-        if (!evict(store)) return NULL;
-    if (!take(store, order->bytes, &offset)) return NULL;
+        if (!evict(store, VX_SHARE_MAPS, order->origin, 1)) return NULL;
+    if (!take(store, order->bytes, order->origin, &offset)) return NULL;
     i32 index = store->orders_free;
     struct order *made = &store->orders[index];
     store->orders_free = made->next;
     *made =
         (struct order){order->map, order->groups, order->bytes, offset, geometry->orders};
     geometry->orders = index;
+    const i32 entry = index_of(store, geometry);
+    vx_shares_move(store->shares, entry, order->origin);
+    vx_shares_charge(store->shares, entry, VX_SHARE_BYTES, piece_bytes(order->bytes));
+    vx_shares_charge(store->shares, entry, VX_SHARE_MAPS, 1);
     return store->range + offset;
 }
 

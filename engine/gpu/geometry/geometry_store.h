@@ -7,7 +7,7 @@
  * compares the coordinates.
  *
  *   VX_TRY(vx_gpu_store_open(gpu, bytes, &why, &store));
- *   struct vx_gpu_geometry *it = vx_gpu_store_hold(store, &name);
+ *   struct vx_gpu_geometry *it = vx_gpu_store_hold(store, &name, origin);
  *   if (!it) it = vx_gpu_store_make(store, &want);   (NULL = no room: build it elsewhere)
  *   ...
  *   vx_gpu_store_drop(store, &it);
@@ -16,7 +16,7 @@
  * FREE  -> HELD  make; a held entry is neither moved nor evicted
  * HELD  -> KEPT  the last drop
  * KEPT  -> HELD  hold
- * KEPT  -> FREE  evicted, least recently used first
+ * KEPT  -> FREE  evicted: which one, shares.h says
  * HELD  -> GONE  forget: its name no longer finds it
  * GONE  -> FREE  the last drop
  *
@@ -75,13 +75,13 @@ struct vx_gpu_geometry {
     /* Private to the store. */
     u64 offset;
     i32 holds;
-    i32 chain;        /* next with the same hash, or next free */
-    i32 older, newer; /* in the list of kept entries, by last use */
+    i32 chain; /* next with the same hash, or next free */
     i32 orders;
 };
 
 struct vx_gpu_store_want {
     struct vx_gpu_store_name name;
+    u64 origin; /* who asks, in whose share it is kept */
     i64 n;
     i32 columns;
     size_t bytes;
@@ -92,6 +92,9 @@ struct vx_gpu_store_order {
     i32 map; /* index in the list of maps, or MAPS */
     i32 groups;
     size_t bytes;
+    /* To make it.  An entry belongs to the origin that built the last of it: by the last use one
+     * could take what it knows of another's and then lose it, by the first make its share grow. */
+    u64 origin;
 };
 struct vx_gpu_store_stats {
     i64 bytes, bytes_max;
@@ -102,9 +105,10 @@ VX_MUST_USE vx_status vx_gpu_store_open(struct vx_gpu *gpu, size_t bytes,
                                         struct vx_why *why, struct vx_gpu_store **store);
 void vx_gpu_store_close(struct vx_gpu_store **store);
 
-/* Finds and holds an entry; NULL = not there. */
+/* Finds and holds an entry for a request of `origin`; NULL = not there. */
 struct vx_gpu_geometry *vx_gpu_store_hold(struct vx_gpu_store *store,
-                                          const struct vx_gpu_store_name *name);
+                                          const struct vx_gpu_store_name *name,
+                                          u64 origin);
 /* Counts one request: a hit used a geometry that was in the store. */
 void vx_gpu_store_count(struct vx_gpu_store *store, bool hit);
 /* Makes an entry and holds it; evicts entries that are not held, until there is room.

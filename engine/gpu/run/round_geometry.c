@@ -19,7 +19,8 @@ static void *maps_memory(const struct vx_gpu_making *making, i32 index)
     u8 *mine = round->block + making->places->pieces[index];
     const struct vx_gpu_store_order order = {
         VX_GPU_STORE_MAPS, 0,
-        vx_gpu_piece_maps_bytes(making->plan, making->pieces[index].set_rows)};
+        vx_gpu_piece_maps_bytes(making->plan, making->pieces[index].set_rows),
+        member->item->origin};
     if (!member->kept || vx_gpu_round_staged(round)) return mine;
     void *there = vx_gpu_store_order_find(store, member->kept, &order);
     if (!there && member->built) {
@@ -239,7 +240,8 @@ static void *sorted_memory(const struct vx_gpu_making *making,
 {
     const struct vx_gpu_round *round = making->round;
     struct vx_gpu_geometry *kept = round->members[0].kept;
-    const struct vx_gpu_store_order order = {sorted->map, sorted->groups, bytes};
+    const struct vx_gpu_store_order order = {sorted->map, sorted->groups, bytes,
+                                             round->members[0].item->origin};
     void *memory = NULL;
     *there = false;
     if (round->members_count == 1 && kept && !vx_gpu_round_staged(round)) {

@@ -19,6 +19,7 @@ static void member_make(struct vx_gpu_round *round, struct vx_gpu_member *member
     size_t coords = vx_gpu_kept_coords_bytes(item->voxels, item->coords_columns);
     const struct vx_gpu_store_want want = {
         .name = member_name(round, item),
+        .origin = item->origin,
         .n = item->voxels,
         .columns = item->coords_columns,
         .bytes = VX_GPU_LINE_BYTES + coords +
@@ -44,7 +45,8 @@ static bool member_find(struct vx_gpu_round *round, struct vx_gpu_member *member
 {
     struct vx_item *item = member->item;
     const struct vx_gpu_store_name name = member_name(round, item);
-    struct vx_gpu_geometry *found = vx_gpu_store_hold(round->room->store, &name);
+    struct vx_gpu_geometry *found =
+        vx_gpu_store_hold(round->room->store, &name, item->origin);
     if (!found) return false;
     bool same = found->n == item->voxels;
     if (!found->sized && !(found->writers & round->lane->bit)) {

@@ -357,8 +357,8 @@ struct rig_answer *rig_expect(const struct vx_call *call, enum vx_code code)
 
 void rig_kept(struct vx_coords_ref coords_ref, i32 worker)
 {
-    vx_geometries_kept(rig.infer.geometries, coords_ref, worker, 10,
-                       &(struct vx_geometry_cost){0, 270, 41});
+    const struct vx_geometry_report report = {coords_ref, 0, worker, 10, {0, 270, 41}};
+    vx_geometries_kept(rig.infer.geometries, &report);
 }
 
 u64 rig_used(void)

@@ -30,34 +30,40 @@ static struct vx_coords_ref name(u64 k)
 /* Of model 4, with half as many voxels on another set. */
 static void kept(struct vx_coords_ref coords_ref, i32 worker, i64 voxels, i64 pairs)
 {
-    vx_geometries_kept(geometries, coords_ref, worker, voxels,
-                       &(struct vx_geometry_cost){4, pairs, voxels + voxels / 2});
+    const struct vx_geometry_report report = {
+        coords_ref, 0, worker, voxels, {4, pairs, voxels + voxels / 2}};
+    vx_geometries_kept(geometries, &report);
+}
+
+static bool find(struct vx_coords_ref coords_ref, struct vx_geometry_fact *fact)
+{
+    return vx_geometries_find(geometries, coords_ref, 0, fact);
 }
 
 START_TEST(what_a_worker_kept_is_found)
 {
     struct vx_geometry_fact fact;
-    ck_assert(!vx_geometries_find(geometries, name(1), &fact));
+    ck_assert(!find(name(1), &fact));
     kept(name(1), 3, 100, 900);
     kept(name(1), 0, 100, 0);
-    ck_assert(!vx_geometries_find(geometries, name(2), &fact));
-    ck_assert(vx_geometries_find(geometries, name(1), &fact));
+    ck_assert(!find(name(2), &fact));
+    ck_assert(find(name(1), &fact));
     ck_assert_uint_eq(fact.workers, 1u << 3 | 1u);
     ck_assert_int_eq(fact.voxels, 100);
     ck_assert_int_eq(fact.cost.instance, 4);
     ck_assert_int_eq(fact.cost.pairs, 900);
     ck_assert_int_eq(fact.cost.set_voxels, 150);
-    vx_geometries_kept(geometries, name(1), 0, 100,
-                       &(struct vx_geometry_cost){5, 40, 100});
-    ck_assert(vx_geometries_find(geometries, name(1), &fact));
+    const struct vx_geometry_report more = {name(1), 0, 0, 100, {5, 40, 100}};
+    vx_geometries_kept(geometries, &more);
+    ck_assert(find(name(1), &fact));
     ck_assert_int_eq(fact.cost.instance, 5); /* the latest that has maps */
     ck_assert_int_eq(fact.cost.pairs, 40);
     vx_geometries_gone(geometries, name(1), 3);
     vx_geometries_gone(geometries, name(1), 3);
-    ck_assert(vx_geometries_find(geometries, name(1), &fact));
+    ck_assert(find(name(1), &fact));
     ck_assert_uint_eq(fact.workers, 1u);
     vx_geometries_gone(geometries, name(1), 0);
-    ck_assert(!vx_geometries_find(geometries, name(1), &fact));
+    ck_assert(!find(name(1), &fact));
     ck_assert_int_eq(vx_geometries_count(geometries), 0);
 }
 END_TEST
@@ -79,7 +85,7 @@ START_TEST(a_worker_that_is_down_holds_nothing)
     vx_geometries_worker_down(geometries, 1);
     for (u64 k = 0; k < 1000; k++) {
         bool there = k % 3 != 1 || k % 2;
-        ck_assert_int_eq(vx_geometries_find(geometries, name(k), &fact), there);
+        ck_assert_int_eq(find(name(k), &fact), there);
         if (there) ck_assert_uint_eq(fact.workers & 1u << 1, 0);
     }
     for (i32 w = 0; w < VX_WORKERS_MAX; w++) vx_geometries_worker_down(geometries, w);
@@ -92,16 +98,36 @@ START_TEST(the_one_longest_unused_goes)
     struct vx_geometry_fact fact;
     for (u64 k = 0; k < VX_GEOMETRIES_MAX; k++) kept(name(k), 1, (i64)k, 1);
     ck_assert_int_eq(vx_geometries_count(geometries), VX_GEOMETRIES_MAX);
-    ck_assert(vx_geometries_find(geometries, name(0), &fact)); /* a use */
-    kept(name(1), 1, 1, 1);                                    /* and another */
+    ck_assert(find(name(0), &fact)); /* a use */
+    kept(name(1), 1, 1, 1);          /* and another */
     kept(name(VX_GEOMETRIES_MAX), 1, 7, 1);
     ck_assert_int_eq(vx_geometries_count(geometries), VX_GEOMETRIES_MAX);
-    ck_assert(!vx_geometries_find(geometries, name(2), &fact));
-    ck_assert(vx_geometries_find(geometries, name(0), &fact));
-    ck_assert(vx_geometries_find(geometries, name(1), &fact));
-    ck_assert(vx_geometries_find(geometries, name(3), &fact));
-    ck_assert(vx_geometries_find(geometries, name(VX_GEOMETRIES_MAX), &fact));
+    ck_assert(!find(name(2), &fact));
+    ck_assert(find(name(0), &fact));
+    ck_assert(find(name(1), &fact));
+    ck_assert(find(name(3), &fact));
+    ck_assert(find(name(VX_GEOMETRIES_MAX), &fact));
     ck_assert_int_eq(fact.voxels, 7);
+}
+END_TEST
+
+/* An origin that floods the table forgets its own; who reports a known one again has not got it. */
+START_TEST(a_flood_forgets_its_own)
+{
+    struct vx_geometry_fact fact;
+    struct vx_geometry_report report = {.origin = 1, .voxels = 5};
+    for (u64 k = 0; k < 20; k++) {
+        report.coords_ref = name(k);
+        vx_geometries_kept(geometries, &report);
+    }
+    report.origin = 2;
+    for (u64 k = 0; k < VX_GEOMETRIES_MAX + 1000; k++) {
+        report.coords_ref = name(k);
+        vx_geometries_kept(geometries, &report);
+    }
+    ck_assert_int_eq(vx_geometries_count(geometries), VX_GEOMETRIES_MAX);
+    for (u64 k = 0; k < 20; k++) ck_assert(find(name(k), &fact));
+    for (u64 k = 20; k < 1020; k++) ck_assert(!find(name(k), &fact));
 }
 END_TEST
 
@@ -169,7 +195,7 @@ static void model_gone(u64 k, i32 worker)
 static void check_name(u64 k)
 {
     struct vx_geometry_fact fact = {0};
-    bool found = vx_geometries_find(geometries, name(k), &fact);
+    bool found = find(name(k), &fact);
     int at = model_find(k);
     ck_assert_msg(found == (at >= 0), "name %llu: %d, the model says %d",
                   (unsigned long long)k, found, at >= 0);
@@ -224,6 +250,7 @@ int main(void)
     tcase_add_test(table, what_has_no_name_is_not_kept);
     tcase_add_test(table, a_worker_that_is_down_holds_nothing);
     tcase_add_test(table, the_one_longest_unused_goes);
+    tcase_add_test(table, a_flood_forgets_its_own);
     tcase_add_loop_test(table, any_order_of_words_agrees_with_a_list, 1, 9);
     suite_add_tcase(suite, table);
     SRunner *runner = srunner_create(suite);

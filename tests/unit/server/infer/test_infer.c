@@ -208,8 +208,8 @@ END_TEST
 START_TEST(a_geometry_costs_what_its_model_said)
 {
     const struct vx_coords_ref geometry = {42, 0};
-    struct vx_geometry_cost cost = {_i, 270, 41};
-    vx_geometries_kept(infer->geometries, geometry, 0, 10, &cost);
+    const struct vx_geometry_report report = {geometry, 0, 0, 10, {_i, 270, 41}};
+    vx_geometries_kept(infer->geometries, &report);
     struct vx_call *call = rig_call(0, 10);
     call->request.sent_ref = geometry;
     nobody_serves();

@@ -183,7 +183,7 @@ START_TEST(a_geometry_that_is_gone_is_tried_elsewhere)
     vx_infer_dispatch(infer);
     struct vx_geometry_fact fact = {0};
     bool known =
-        vx_geometries_find(infer->geometries, (struct vx_coords_ref){42, 0}, &fact);
+        vx_geometries_find(infer->geometries, (struct vx_coords_ref){42, 0}, 0, &fact);
     ck_assert_int_eq(known, _i != 1);
     ck_assert_int_eq(fact.workers >> run->worker & 1, 0);
     ck_assert_uint_eq(stats()->execution_count, 0);
@@ -199,6 +199,20 @@ START_TEST(a_geometry_that_is_gone_is_tried_elsewhere)
     rig_end(&rig.runs[1]);
     rig_expect(call, VX_CODE_OK);
     ck_assert_uint_eq(infer->metrics->refs_hit, 1);
+}
+END_TEST
+
+/* A worker, and the table of names, are told in whose share the geometry is. */
+START_TEST(a_run_says_whose_share_it_is)
+{
+    struct vx_call *call = rig_call(0, 10);
+    call->names_origin = 77;
+    call->request.sent_ref = (struct vx_coords_ref){42, 0};
+    struct rig_run *run = rig_start(call);
+    ck_assert_uint_eq(run->run.items[0].origin, 77);
+    rig_done(run);
+    rig_end(run);
+    rig_expect(call, VX_CODE_OK);
 }
 END_TEST
 
@@ -439,6 +453,7 @@ int main(void)
     tcase_add_test(tests, what_a_worker_never_heard_of_runs_elsewhere);
     tcase_add_test(tests, a_dead_worker_holds_nothing);
     tcase_add_loop_test(tests, a_geometry_that_is_gone_is_tried_elsewhere, 0, 3);
+    tcase_add_test(tests, a_run_says_whose_share_it_is);
     tcase_add_test(tests, elsewhere_is_where_the_model_is);
     tcase_add_test(tests, who_sent_coordinates_is_told_what_the_worker_said);
     tcase_add_loop_test(tests, a_region_that_a_worker_lost_is_refused_from_then_on, 0, 2);

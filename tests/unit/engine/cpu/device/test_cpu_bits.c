@@ -86,7 +86,7 @@ static void run_conv(struct vx_cpu *cpu, const struct set *set,
     struct vx_geometry *geometry;
     const struct vx_map *map;
     const struct vx_map_key key = {.kernel = {3, 3, 3}, .dilation = {1, 1, 1}};
-    const struct vx_coords_view view = {set->coords, set->n, 4, {0, 0}};
+    const struct vx_coords_view view = {set->coords, set->n, 4, {0, 0}, 0};
     struct vx_conv_args args = *base;
     ck_assert_ptr_null(vx_geometry_open((size_t)16 << 20, &why, &cache).fault);
     ck_assert_ptr_null(vx_geometry_hold(cache, cpu, &view, &why, &geometry).fault);

@@ -284,7 +284,7 @@ END_TEST
 static vx_status hold_named(struct vx_coords_ref name, i64 n,
                             struct vx_geometry **geometry)
 {
-    const struct vx_coords_view view = {NULL, n, 4, name};
+    const struct vx_coords_view view = {NULL, n, 4, name, 0};
     return vx_geometry_hold(rig.cache, rig.cpu, &view, &rig.why, geometry);
 }
 
@@ -394,7 +394,7 @@ END_TEST
 START_TEST(test_no_name)
 {
     i32 rows[] = {0, 1, 2, 3, 0, 1, 2, 4};
-    const struct vx_coords_view view = {rows, 2, 4, {0, 0}};
+    const struct vx_coords_view view = {rows, 2, 4, {0, 0}, 0};
     struct vx_geometry_stats stats;
     struct vx_geometry *a, *b;
     for (int round = 0; round < 2; round++) {

@@ -47,14 +47,15 @@ static struct vx_gpu_store_name name_of(u64 number)
 
 static struct vx_gpu_geometry *make(u64 number, size_t units)
 {
-    const struct vx_gpu_store_want want = {name_of(number), (i64)number, 4, units * UNIT};
+    const struct vx_gpu_store_want want = {name_of(number), 0, (i64)number, 4,
+                                           units * UNIT};
     return vx_gpu_store_make(store, &want);
 }
 
 static struct vx_gpu_geometry *hold(u64 number)
 {
     const struct vx_gpu_store_name name = name_of(number);
-    return vx_gpu_store_hold(store, &name);
+    return vx_gpu_store_hold(store, &name, 0);
 }
 
 static void drop(struct vx_gpu_geometry *geometry)
@@ -78,10 +79,10 @@ START_TEST(a_name_is_both_halves)
     ck_assert_ptr_eq(hold(1), one);
     ck_assert_ptr_null(hold(2));
     other.maps.high++;
-    ck_assert_ptr_null(vx_gpu_store_hold(store, &other));
+    ck_assert_ptr_null(vx_gpu_store_hold(store, &other, 0));
     other = name_of(1);
     other.coords_ref.high++;
-    ck_assert_ptr_null(vx_gpu_store_hold(store, &other));
+    ck_assert_ptr_null(vx_gpu_store_hold(store, &other, 0));
     ck_assert_int_eq(stats().hits, 0); /* the caller says which holds count */
     vx_gpu_store_count(store, true);
     vx_gpu_store_count(store, false);
@@ -159,7 +160,8 @@ END_TEST
 
 START_TEST(orders_live_with_their_geometry)
 {
-    const struct vx_gpu_store_order a = {0, 1, 2 * UNIT}, b = {0, 3, UNIT}, c = {1, 1, 1};
+    const struct vx_gpu_store_order a = {0, 1, 2 * UNIT, 0}, b = {0, 3, UNIT, 0},
+                                    c = {1, 1, 1, 0};
     struct vx_gpu_geometry *it = make(1, 1), *other = make(2, 1);
     ck_assert_ptr_null(vx_gpu_store_order_find(store, it, &a));
     void *memory = vx_gpu_store_order_make(store, it, &a);
@@ -174,7 +176,7 @@ START_TEST(orders_live_with_their_geometry)
     ck_assert_ptr_ne(vx_gpu_store_order_make(store, it, &b), memory);
     ck_assert_ptr_nonnull(vx_gpu_store_order_make(store, it, &c));
     ck_assert_int_eq(stats().bytes, 6 * UNIT);
-    const struct vx_gpu_store_order large = {2, 1, UNITS * UNIT};
+    const struct vx_gpu_store_order large = {2, 1, UNITS * UNIT, 0};
     ck_assert_ptr_null(vx_gpu_store_order_make(store, it, &large));
     drop(it);
     drop(other);
@@ -187,7 +189,7 @@ END_TEST
 /* Blocks are powers of two, so a range whose size is not one has no block of its own size. */
 START_TEST(what_can_never_fit_throws_nothing_out)
 {
-    const struct vx_gpu_store_order large = {0, 1, 33 * UNIT};
+    const struct vx_gpu_store_order large = {0, 1, 33 * UNIT, 0};
     struct vx_why why = {{0}};
     vx_alloc_thaw();
     vx_gpu_store_close(&store);
@@ -207,11 +209,10 @@ START_TEST(what_can_never_fit_throws_nothing_out)
 }
 END_TEST
 
-/* More geometries than entries, each with all its orders: the oldest are discarded. */
-START_TEST(entries_and_orders_are_few)
+static void open_large(void)
 {
-    vx_alloc_thaw();
     struct vx_why why = {{0}};
+    vx_alloc_thaw();
     vx_gpu_store_close(&store);
     vx_gpu_close(&gpu);
     vx_fake_set(&(struct vx_fake_settings){0});
@@ -219,16 +220,22 @@ START_TEST(entries_and_orders_are_few)
         !vx_gpu_open(&(struct vx_gpu_options){.vendor = VX_GPU_FAKE}, &why, &gpu).fault);
     ck_assert(!vx_gpu_store_open(gpu, (size_t)1 << 30, &why, &store).fault);
     vx_alloc_freeze();
+}
+
+/* More geometries than entries, each with all its orders: the oldest are discarded. */
+START_TEST(entries_and_orders_are_few)
+{
+    open_large();
     drop(make(VX_GPU_STORE_ENTRIES + 99, 1)); /* the oldest has no order */
     for (u64 i = 0; i < VX_GPU_STORE_ENTRIES + 10; i++) {
         struct vx_gpu_geometry *it = make(i, 1);
         ck_assert_ptr_nonnull(it);
         for (i32 j = 0; j < 5; j++) {
-            const struct vx_gpu_store_order order = {j, 1, 1};
+            const struct vx_gpu_store_order order = {j, 1, 1, 0};
             ck_assert_ptr_nonnull(vx_gpu_store_order_make(store, it, &order));
         }
         for (i32 j = 0; j < 5; j++) {
-            const struct vx_gpu_store_order order = {j, 1, 1};
+            const struct vx_gpu_store_order order = {j, 1, 1, 0};
             ck_assert_ptr_nonnull(vx_gpu_store_order_find(store, it, &order));
         }
         drop(it);
@@ -239,6 +246,92 @@ START_TEST(entries_and_orders_are_few)
     ck_assert_ptr_nonnull(last);
     drop(last);
     ck_assert_ptr_null(hold(0));
+}
+END_TEST
+
+/* ------- shares ------- */
+
+static struct vx_gpu_geometry *make_of(u64 origin, u64 number, size_t units)
+{
+    const struct vx_gpu_store_want want = {name_of(number), origin, (i64)number, 4,
+                                           units * UNIT};
+    return vx_gpu_store_make(store, &want);
+}
+
+static i32 count_kept(u64 first, u64 count)
+{
+    i32 kept = 0;
+    for (u64 i = first; i < first + count; i++) {
+        const struct vx_gpu_store_name name = name_of(i);
+        struct vx_gpu_geometry *it = vx_gpu_store_hold(store, &name, 1);
+        kept += it != NULL;
+        vx_gpu_store_drop(store, &it);
+    }
+    return kept;
+}
+
+/* An origin that floods the store, with entries or with orders, evicts its own; in any order. */
+START_TEST(a_flood_evicts_its_own)
+{
+    const bool with_orders = _i >= 2, before = _i % 2;
+    open_large();
+    for (u64 i = 0; i < 6000; i++) {
+        if (i == (before ? 5000 : 0))
+            for (u64 j = 0; j < 20; j++) drop(make_of(1, 10000 + j, 1));
+        struct vx_gpu_geometry *it = make_of(2, i, 1);
+        ck_assert_ptr_nonnull(it);
+        for (i32 j = 0; j < 20 && with_orders; j++) {
+            const struct vx_gpu_store_order order = {j, 1, 1, 2};
+            ck_assert_ptr_nonnull(vx_gpu_store_order_make(store, it, &order));
+        }
+        drop(it);
+    }
+    ck_assert_int_ge(stats().evictions, 1900);
+    ck_assert_int_eq(count_kept(10000, 20), 20);
+}
+END_TEST
+
+/* Of 64 units one origin has 16 in small pieces, the other floods with larger ones. */
+START_TEST(bytes_are_shared_out)
+{
+    for (u64 i = 0; i < 16; i++) drop(make_of(1, 100 + i, 1));
+    for (u64 i = 0; i < 90; i++) drop(make_of(2, i, 1 + i % 8));
+    ck_assert_int_eq(count_kept(100, 16), 16);
+    /* With orders, as many bytes. */
+    struct vx_gpu_geometry *it = make_of(2, 99, 1);
+    for (i32 j = 0; j < 12; j++) {
+        const struct vx_gpu_store_order order = {j, 1, 2 * UNIT, 2};
+        ck_assert_ptr_nonnull(vx_gpu_store_order_make(store, it, &order));
+    }
+    drop(it);
+    for (u64 i = 0; i < 90; i++) drop(make_of(2, i, 1 + i % 8));
+    ck_assert_int_eq(count_kept(100, 16), 16);
+    /* The other may have as much, and no more. */
+    for (u64 i = 0; i < 90; i++) drop(make_of(1, 200 + i, 4));
+    ck_assert_int_ge(count_kept(200, 90), 8);
+    i32 left = 0;
+    for (u64 i = 0; i < 90; i++) left += count_kept(i, 1);
+    ck_assert_int_ge(left, 4);
+}
+END_TEST
+
+/* Who uses another's entry takes nothing of it; who adds an order to it has it. */
+START_TEST(who_builds_on_it_has_it)
+{
+    const struct vx_gpu_store_name name = name_of(100);
+    const struct vx_gpu_store_order order = {0, 1, 32 * UNIT, 2};
+    for (u64 i = 0; i < 16; i++) drop(make_of(1, 100 + i, 1));
+    struct vx_gpu_geometry *it = vx_gpu_store_hold(store, &name, 2);
+    drop(it);
+    for (u64 i = 0; i < 90; i++) drop(make_of(2, i, 4));
+    ck_assert_int_eq(count_kept(100, 16), 16);
+    it = vx_gpu_store_hold(store, &name, 2);
+    ck_assert_ptr_nonnull(vx_gpu_store_order_make(store, it, &order));
+    drop(it);
+    for (u64 i = 0; i < 16; i++) drop(make_of(3, 300 + i, 1));
+    drop(make_of(3, 400, 4)); /* the other now has most */
+    ck_assert_int_eq(count_kept(100, 1), 0);
+    ck_assert_int_eq(count_kept(101, 15), 15);
 }
 END_TEST
 
@@ -253,7 +346,7 @@ START_TEST(any_sequence_keeps_count)
         struct vx_gpu_geometry **at = &held[number];
         if (*at) {
             ck_assert_int_eq((*at)->n, (i64)number);
-            const struct vx_gpu_store_order order = {(i32)(step % 3), 1, UNIT};
+            const struct vx_gpu_store_order order = {(i32)(step % 3), 1, UNIT, 0};
             if (vx_test_next(&random) % 2 && !(*at)->gone &&
                 !vx_gpu_store_order_find(store, *at, &order))
                 (void)vx_gpu_store_order_make(store, *at, &order);
@@ -306,6 +399,9 @@ int main(void)
     tcase_add_test(tcase, orders_live_with_their_geometry);
     tcase_add_test(tcase, entries_and_orders_are_few);
     tcase_add_loop_test(tcase, any_sequence_keeps_count, 0, 8);
+    tcase_add_loop_test(tcase, a_flood_evicts_its_own, 0, 4);
+    tcase_add_test(tcase, bytes_are_shared_out);
+    tcase_add_test(tcase, who_builds_on_it_has_it);
     tcase_add_test(tcase, what_cannot_be_taken_is_refused);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
