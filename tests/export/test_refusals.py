@@ -121,6 +121,24 @@ def test_transposed(folder, how, said):
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "down",
+    [
+        lambda: sp.SparseConv3d(8, 6, 3, 2, padding=1),
+        lambda: sp.SparseConv3d(8, 6, 4, 4),  # the shape may end within a block
+        lambda: sp.SparseMaxPool3d(3, 2),
+    ],
+)
+def test_finer_voxels_have_no_shape(folder, down):
+    """Said before anything is written, with the module; see test_spconv for what is served."""
+    net = sp.SparseSequential(sp.SparseConvTranspose3d(4, 8, 2, 2), down())
+    with pytest.raises(ExportError, match="behind finer voxels there is no spatial shape") as error:
+        from_module(trained(net), example(), folder)
+    assert "3d in module 1 has kernel " in str(error.value)
+    assert "expected a kernel that is the stride, even" in str(error.value)
+    assert not folder.parent.exists()
+
+
 def test_what_no_output_needs_may_be_anything(folder):
     """A head that is not served: its output is not chosen."""
     net = Net(lambda n, x: {"good": n.conv(x), "bad": n.conv(x).features.cumsum(0)})
