@@ -86,6 +86,31 @@ REFUSED = {
 }
 
 
+def _in_place(change):
+    """What is read of features a part of which was changed."""
+
+    def function(net, x):
+        feats = net.conv(x).features
+        change(feats)
+        return feats
+
+    return function
+
+
+REFUSED.update(
+    {
+        f"in place: {name}": (_in_place(change), f", 8), which torch's {by} in module")
+        for name, change, by in (
+            ("a view", lambda x: x[:, 2:5].mul_(3), "mul_"),
+            ("blocks", lambda x: x.view(-1, 2, 4)[:, 0].zero_(), "zero_"),
+            (".data", lambda x: x.data.mul_(2), "mul_"),
+            ("a chunk", lambda x: x.chunk(2, 1)[1].relu_(), "relu_"),
+            ("a function's", lambda x: nn.functional.relu(x[:, :4], inplace=True), "relu"),
+        )
+    }
+)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(folder, name):
     function, said = REFUSED[name]

@@ -227,7 +227,7 @@ class Spconv(Library):
         whole = not any(of % size for of, size in zip(divides, stride))
         if keys["kernel"] != stride or not (plain and even and whole):
             raise ExportError(
-                f"{type(module).__name__} {trace.said()} has kernel {list(keys['kernel'])}, stride "
+                f"{type(module).__name__} {trace.said()} has kernel {keys['kernel']}, stride "
                 f"{stride}, padding {three(module.padding, 0)} and reads voxels behind a transposed "
                 "convolution: behind finer voxels there is no spatial shape, so that rule spconv "
                 "cannot bound its voxels; expected a kernel that is the stride, even and divides "
@@ -239,7 +239,7 @@ class Spconv(Library):
         self._finer[on] = [of // size for of, size in zip(divides, stride)]
         if module.indice_key is not None:
             self._strided[module.indice_key] = (value.layer, source.on)
-        if op == "max_pool":  # spconv's starts at 0, that of rule "floor" does not
+        if op == "max_pool":  # spconv's starts at 0, rule floor's does not
             value = trace.network.add("relu", [value], f"{trace.path}.relu")
         return value
 
