@@ -81,3 +81,40 @@ bool samples_split(const char *name, size_t bytes)
     plain_name(name, bytes, plain);
     return means_sample(plain) || is_one_of(plain, words);
 }
+
+#define LAST_MAX 32 /* values of the last column, if it is the sample */
+/* Values of column 0 that are more samples than requests have; enough of them where the
+ * last column lies in blocks, and column 0 does not. */
+#define FIRST_MANY 32
+#define FIRST_SOME 8
+
+static int32_t count_of(const bool *seen, int32_t most)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < most; i++) count += seen[i];
+    return count;
+}
+
+bool samples_are_last(const int32_t *coords, int64_t rows, struct samples_columns *found)
+{
+    bool first[SAMPLE_MAX + 1] = {false}, last[LAST_MAX] = {false};
+    bool ascends = true;
+    int64_t turns = 0; /* how often column 0 changes from a row to the next */
+    int32_t largest = 0;
+    for (const int32_t *row = coords; row < coords + 4 * rows; row += 4) {
+        if (row[0] < 0 || row[0] > SAMPLE_MAX || row[3] < 0 || row[3] >= LAST_MAX)
+            return false;
+        first[row[0]] = last[row[3]] = true;
+        if (row[3] > largest) largest = row[3];
+        if (row == coords) continue;
+        turns += row[0] != row[-4];
+        ascends = ascends && row[3] >= row[-1];
+    }
+    found->first = count_of(first, SAMPLE_MAX + 1);
+    found->last = count_of(last, LAST_MAX);
+    if (found->last != largest + 1 || found->first <= 2 * found->last) return false;
+    const bool blocks = turns == found->first - 1;
+    if (blocks && !ascends) return false; /* samples first, each with its own heights */
+    const bool strong = ascends && !blocks && found->last > 1;
+    return found->first > (strong ? FIRST_SOME : FIRST_MANY);
+}

@@ -46,4 +46,15 @@ const char *samples_misnamed(const struct samples_names *names);
  * each have a frame. */
 bool samples_split(const char *name, size_t bytes);
 
+/* What columns 0 and 3 of [N,4] take; `last` values are 0 to last - 1. */
+struct samples_columns {
+    int32_t first, last;
+};
+
+/* True if the columns seem to be x, y, z and the sample, as TorchSparse before 2.1 has
+ * them: the last takes few values from 0, and column 0 more than twice as many.  A batch
+ * of [b, x, y, z] is told by its samples lying together, or by there being few of them:
+ * also if it is flat.  clients/python/voxeld/columns.py has the same rule. */
+bool samples_are_last(const int32_t *coords, int64_t rows, struct samples_columns *found);
+
 #endif

@@ -4,6 +4,7 @@
 #include "clients/cli/commands.h"
 #include "clients/cli/convert.h"
 #include "clients/cli/plain.h"
+#include "clients/cli/samples.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -101,14 +102,15 @@ void summary_warn_samples(const char *file, const struct cloud *cloud)
 {
     const char *ending = strrchr(file, '.');
     bool named = ending && !strcmp(ending, ".ply"); /* its columns have names */
-    if (named || cloud_samples(cloud) < 2) return;
-    for (int64_t row = 0; row < cloud->count; row++)
-        if (cloud->coords[4 * row + 3] != 0) return;
+    struct samples_columns found;
+    if (named || !samples_are_last(cloud->coords, cloud->count, &found)) return;
+    char most[16] = "";
+    if (found.last > 1) snprintf(most, sizeof most, " to %" PRId32, found.last - 1);
     fprintf(stderr,
             "voxel infer: warning: %s: column 0, the sample, takes %" PRId32
-            " values, and the last column is 0 everywhere: if the columns are x, y, z "
+            " values, and the last column only 0%s: if the columns are x, y, z "
             "and the sample, put the sample first\n",
-            file, cloud_samples(cloud));
+            file, found.first, most);
 }
 
 void summary_print(const char *file, const struct cloud *cloud,

@@ -175,18 +175,27 @@ static vx_status settle_points(const struct vx_layer_reader *reader,
     return VX_OK;
 }
 
+/* True behind finer voxels, which no shape of the request's bounds. */
+static bool is_behind_finer(const struct vx_network *network, i32 set)
+{
+    for (; set > 0; set = network->sets[set].key.from)
+        if (vx_set_size(&network->sets[set].key, 0, 1) == 0) return true;
+    return false;
+}
+
 /* spconv's shape of the output of a window. */
 static vx_status spconv_shape(const struct vx_layer_reader *reader,
                               const struct vx_layer *layer, i32 shape[3])
 {
     const struct vx_set *from = &reader->network->sets[layer->set];
+    const bool lost = is_behind_finer(reader->network, layer->set);
     char text[TEXT_BYTES];
     for (int axis = 0; axis < 3; axis++) {
         i32 reach = layer->dilation[axis] * (layer->kernel[axis] - 1);
         i64 left = (i64)from->shape[axis] + 2 * (i64)layer->padding[axis] - reach - 1;
         VX_ENSURE_WHY(
-            from->shape[axis] || !reader->network->sets[0].shape[axis], reader->why,
-            INVALID_ARGUMENT, "rule spconv needs a spatial shape",
+            from->shape[axis] || !lost, reader->why, INVALID_ARGUMENT,
+            "rule spconv needs a spatial shape",
             "line %d: the rule \"spconv\" needs the spatial shape of %s, which "
             "has none: it is lost where a layer makes finer voxels; use another "
             "\"rule\" behind it",

@@ -10,12 +10,14 @@ import subprocess
 import tempfile
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
 
 from certificates import Authority
 from model_files import ConvModel, random_grid
+from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
 HEADER = ("ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nproperty float y\n"
@@ -112,21 +114,46 @@ def test_properties_of_a_ply_are_features(daemon, client, folder):
                                client.infer("conv", COORDS, feats)["out"], rtol=1e-4, atol=1e-2)
 
 
+def order_of_columns():
+    """{name: (coords, what is said of them)}: of [x, y, z, sample], which would be served, as
+    samples of lines; and of others, which are flat or of many samples."""
+    x, y = np.indices((40, 6), np.int32).reshape(2, -1)
+    z = (x + y) % 9
+    plane, two = np.stack([x, y, 0 * x], 1), np.arange(2).repeat(240)[:, None]
+    body = np.stack([x, y, z], 1)
+    said = "coords: column 0, the sample, takes 40 values, and the last column only 0"
+    return {
+        "last": (np.insert(body, 3, 0, 1), said + ": if"),
+        "last of two": (np.c_[np.tile(body, (2, 1)), two], said + " to 1: if"),
+        "mixed": (np.random.default_rng(1).permutation(np.c_[np.tile(body, (2, 1)), two]),
+                  said + " to 1: if"),
+        "first": (np.c_[two, np.tile(body, (2, 1))], None),
+        "flat": (np.insert(plane, 0, 0, 1), None),
+        "two flat": (np.c_[two, np.tile(plane, (2, 1))], None),
+        "many": (np.c_[np.arange(100).repeat(240), np.tile(body % 3, (100, 1))][::9], None)}
+
+
 def test_samples_are_counted_and_the_last_column_may_be_one(daemon, folder):
-    """[x, y, z, sample] would be served: as samples of lines."""
+    """The command line and the Python client say the same, the latter once."""
     assert "grid.npz: 50 voxels of 2 samples\n" in voxel(daemon, folder, "grid.npz").stdout
-    x, y = np.indices((5, 6), np.int32).reshape(2, -1)
-    rows = {"last": np.stack([x, y, x + y, 0 * x], 1), "first": np.stack([0 * x, x, y, x + y], 1),
-            "flat": np.stack([0 * x, x, y, 0 * x], 1)}
-    for name, coords in rows.items():
-        np.savez(folder / f"{name}.npz", coords=coords, feats=np.ones((30, 4), np.float32),
-                 voxel_size=0.5)
-        done = voxel(daemon, folder, f"{name}.npz")
+    for name, (coords, said) in order_of_columns().items():
+        coords = np.unique(coords, axis=0) if name == "many" else coords
+        coords, feats = coords.astype(np.int32), np.ones((len(coords), 4), np.float32)
+        np.savez(folder / "columns.npz", coords=coords, feats=feats, voxel_size=0.5)
+        done = voxel(daemon, folder, "columns.npz")
         assert done.returncode == 0, done.stderr
-        assert ("if the columns are x, y, z and the sample, put the sample first"
-                in done.stderr) == (name == "last")
-        assert ("30 voxels of 0.5, of 5 samples\n" in done.stdout) == (name == "last")
-    assert "put the sample first" in voxel(daemon, folder, "last.npz", "-q").stderr
+        with Client(daemon.grpc) as client, warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                client.infer("conv", coords, feats)
+        if not said:
+            assert "put the sample first" not in done.stderr and not found, name
+            continue
+        one, = found
+        assert said in str(one.message) and one.filename == __file__, name
+        assert str(one.message).removeprefix("coords") in done.stderr, name
+        assert "voxels of 0.5, of 40 samples\n" in done.stdout
+        assert "put the sample first" in voxel(daemon, folder, "columns.npz", "-q").stderr
 
 
 def test_times_are_told_in_milliseconds(daemon, folder):

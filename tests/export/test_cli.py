@@ -33,6 +33,7 @@ def test_list(capsys):
     listed = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
     assert listed == sorted(FAMILIES)
     assert "namings: minkowski" in out and "channels_in=4" in out
+    assert out.count("a checkpoint needs --set: spatial_shape\n") == 4
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "FP16", "BF16"])
@@ -95,6 +96,28 @@ def test_checkpoint(capsys, tmp_path, folder, name, prefix, wrapped):
     written = load_file(folder / "1" / "weights.safetensors")
     assert set(written) == set(tensors)
     assert all(np.array_equal(written[name], tensors[name]) for name in tensors)
+
+
+def test_options_that_no_tensor_tells(capsys, tmp_path, folder):
+    """spatial_shape is asked for, recorded answers or not; what is assumed is said and written."""
+    small = {"channels": (8,) * 5, "spatial_shape": (41, 64, 64)}
+    network, _ = family("second").network(Random(3), **small)
+    save_file(network.tensors, tmp_path / "a.safetensors")
+    words = ["checkpoint", tmp_path / "a.safetensors", "--family", "second", "-o", folder]
+    for more in ([], ["--no-check"], ["--set", "last_pad=1"]):
+        code, out, err = run(capsys, *words, *more)
+        assert (code, out) == (1, "") and "no tensor tells spatial_shape: voxels along" in err
+        assert "for example --set spatial_shape=41,1600,1408" in err and not folder.exists()
+    code, _, err = run(capsys, *words, "--set", "spatial_shape=41,64,64")
+    assert code == 0, err
+    assert "voxeld-export: assumed, as no tensor tells: last_pad=0 (--set gives others)\n" in err
+    assert "in numpy, made of the same options: it cannot see a wrong one; the outputs of" in err
+    about = json.loads((folder / "network.json").read_text())["description"]
+    assert about.endswith("; assumed, as no tensor tells: last_pad=0")
+    more = ["--set", "spatial_shape=41,64,64", "--set", "last_pad=0", "--replace", "--no-check"]
+    code, _, err = run(capsys, *words, *more)
+    assert code == 0 and "assumed" not in err
+    assert "assumed" not in (folder / "network.json").read_text()
 
 
 def test_recorded_outputs(capsys, tmp_path, folder):
@@ -282,7 +305,7 @@ def test_commands_of_the_readme():
     """Each is understood; the other tests run what they do."""
     text = (ROOT / "clients" / "export" / "README.md").read_text()
     lines = re.search(r"<!-- commands -->\n```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8
     for line in lines:
         words = shlex.split(line, comments=True)
         assert words[0] == "voxeld-export"

@@ -3,6 +3,7 @@
 
 import copy
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -125,6 +126,7 @@ def test_full_size(folder, tmp_path):
         coords,
         feats,
         "FP16",
+        spatial_shape=shape,
     )
     assert report.differences[0].shape == (1, 256, 200, 176)
 
@@ -287,6 +289,51 @@ def test_a_weight_of_two_layouts():
     name = "second openpcdet"
     checkpoint = checkpoint_of(name, channels_in=3, channels=(3, 12, 16, 20, 24))
     refused(name, checkpoint, "conv_input.0.weight has shape [3, 3, 3, 3, 3]", "spconv and xyzio")
+
+
+@pytest.mark.parametrize("name", ["second det3d", "centerpoint openpcdet", "parta2 mmdet3d"])
+def test_a_shape_that_no_tensor_tells(name):
+    """A default would be right for one data set and one size of voxels: the error says where."""
+    chosen, checkpoint = family(name.split(" ")[0]), checkpoint_of(name)
+    with pytest.raises(ExportError) as error:
+        chosen.network(checkpoint, **chosen.read(checkpoint))
+    for word in (
+        "model.pth: no tensor tells spatial_shape: voxels along each axis, z first",
+        "OpenPCDet: grid_size reversed, and one more along z; mmdetection3d: sparse_shape",
+        "for example --set spatial_shape=41,1600,1408",
+    ):
+        assert word in str(error.value), error.value
+
+
+@pytest.mark.parametrize(
+    "name, options, said",
+    [
+        ("second openpcdet", {}, "last_pad=0"),
+        ("parta2 openpcdet", {}, "last_pad=0"),
+        ("second openpcdet", {"last_pad": 1}, None),
+        ("second mmdet3d", {}, None),  # has no such option
+        ("second det3d", {}, "depths=1,2,3,3"),  # one list of layers
+        ("centerpoint det3d", {}, None),
+    ],
+)
+def test_what_is_assumed(name, options, said):
+    """The description says what neither a tensor nor the user told."""
+    chosen, checkpoint = family(name.split(" ")[0]), checkpoint_of(name)
+    given = {**chosen.read(checkpoint), "spatial_shape": SHAPE, **options}
+    about = chosen.network(checkpoint, **given)[0].description
+    assert about.partition("; assumed, as no tensor tells: ")[2] == (said or "")
+
+
+@pytest.mark.parametrize(
+    "shape, swapped", [((1440, 1440, 41), True), ((1408, 1600, 41), True), ((48, 48, 48), False)]
+)
+def test_axes_that_are_swapped(shape, swapped):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        family("second").network(Random(), channels=CHANNELS, spatial_shape=shape)
+    said = [str(one.message) for one in found if "are the axes swapped?" in str(one.message)]
+    assert len(said) == swapped
+    assert not swapped or f"spatial_shape is {','.join(map(str, shape))}" in said[0]
 
 
 def test_another_network():

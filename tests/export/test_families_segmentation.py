@@ -118,6 +118,7 @@ def test_points_that_are_voxels(tmp_path, folder):
     """SPVCNN as it is published, a step of 1: layers that do nothing are left out."""
     net = randomise(published.SPVCNN(*ARGUMENTS))
     network, _ = loaded("spvcnn spvnas", saved(net, tmp_path / "net.pth"))
+    assert network.description.endswith("; assumed, as no tensor tells: step=1")
     compare(folder, network, net, request("spvcnn", "blob"))
     ops = [layer["op"] for layer in network.layers]
     assert (ops.count("voxelize"), ops.count("devoxelize")) == (2, 2)

@@ -219,7 +219,7 @@ def test_encoder(tmp_path, folder, kind, texture):
 def test_small_features_of_an_encoder(tmp_path, folder):
     x = request("blob", 6, (21, 18, 22))
     net = quiet(randomise(published.Encoder(*ENCODER.values(), 5)))
-    made = loaded("trellis2_encoder", save(tmp_path, encoder=net))
+    made = loaded("trellis2_encoder", save(tmp_path, encoder=net), texture=False)
     mean, logvar = encoded(net, x, False)
     compare(folder, made, x, {"mean": mean, "logvar": logvar})
 
@@ -228,7 +228,7 @@ def test_small_features_of_an_encoder(tmp_path, folder):
 def test_encoder_datatypes(tmp_path, folder, datatype):
     x = request("shell", 6, (21, 18, 22))
     net = randomise(published.Encoder(*ENCODER.values(), 5))
-    made = loaded("trellis2_encoder", save(tmp_path, encoder=net))
+    made = loaded("trellis2_encoder", save(tmp_path, encoder=net), texture=False)
     mean, logvar = encoded(rounded(net, datatype), x, False)
     compare(folder, made, x, {"mean": mean, "logvar": logvar}, datatype)
 
@@ -237,7 +237,7 @@ def test_encoder_then_decoder(tmp_path, folder):
     """The served encoder's mean, decoded by the served decoder, is what the references make."""
     x = request("scatter", 6, (24, 20, 22))
     encoder = randomise(published.Encoder(*ENCODER.values(), 6))
-    made = loaded("trellis2_encoder", save(tmp_path, encoder=encoder))
+    made = loaded("trellis2_encoder", save(tmp_path, encoder=encoder), texture=False)
     mean, logvar = encoded(encoder, x, False)
     compare(folder, made, x, {"mean": mean, "logvar": logvar})
     net = settled(randomise(decoder(), seed=2), mean)
@@ -425,7 +425,22 @@ def test_wrong_options():
     assert "20 channels are no 8 children" in text(4, (20, 16), (0, 0))
     encoder = tensors_of(published.Encoder(6, (24, 64), (0, 0), 4))
     expected = "8 * 24 channels become 64; expected a multiple of 8, and means of"
-    assert expected in refused("trellis2_encoder", encoder)
+    assert expected in refused("trellis2_encoder", encoder, texture=False)
+    text = refused("trellis2_encoder", encoder)
+    assert "no tensor tells texture: whether it encodes textures" in text
+    assert "for example --set texture=false" in text
+
+
+def test_what_is_assumed():
+    """Options that change numbers, and that no tensor tells."""
+    for name, said in (
+        ("trellis2_decoder", "voxel_margin=0.5"),
+        ("trellis2_texture_decoder", "voxel_margin=0.5"),
+        ("trellis1_mesh_upblocks", "groups=32"),
+    ):
+        assert family(name).assumed({}) == said
+    assert family("trellis2_decoder").assumed({"out_channels": 6}) == ""
+    assert family("trellis1_mesh_upblocks").assumed({"groups": 8}) == ""
 
 
 def test_latents_that_are_not_two():

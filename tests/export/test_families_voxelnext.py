@@ -241,6 +241,8 @@ def test_a_tensor_of_a_head_is_missing():
     with pytest.raises(ExportError, match="lacks 1 .* dense_head.heads_list.1.rot.1.weight"):
         chosen = family("voxelnext")
         chosen.network(checkpoint, **{**chosen.read(checkpoint), "spatial_shape": SHAPE})
+    with pytest.raises(ExportError, match="no tensor tells spatial_shape: voxels along each axis"):
+        chosen.network(checkpoint, **chosen.read(checkpoint))  # sparse outputs show nothing of it
 
 
 def test_random_weights_keep_the_size():

@@ -63,6 +63,12 @@ def changed_in_place(net, x, y):
     return view.relu()
 
 
+def changed_beside_another(n, x, y):
+    """Of two chunks one is changed, and the other is not; of what they are chunks nobody reads."""
+    one, other = (x + y).chunk(2, 1)
+    return torch.cat([one.relu_(), other], 1)
+
+
 def example():
     coords = cloud("scatter", (12, 10, 14))
     return sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [12, 10, 14], 2)
@@ -116,6 +122,7 @@ CASES = {
         lambda n, x, y: x.clone().add_(y),
         lambda n, x, y: y.clone().mul_(x).sub_(1),
         lambda n, x, y: x.clone().div_(2).neg_(),
+        changed_beside_another,
     ],
     "the same": [
         lambda n, x, y: x.detach().contiguous().float(),

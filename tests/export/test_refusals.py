@@ -86,6 +86,31 @@ REFUSED = {
 }
 
 
+def _in_place(change):
+    """What is read of features a part of which was changed."""
+
+    def function(net, x):
+        feats = net.conv(x).features
+        change(feats)
+        return feats
+
+    return function
+
+
+REFUSED.update(
+    {
+        f"in place: {name}": (_in_place(change), f", 8), which torch's {by} in module")
+        for name, change, by in (
+            ("a view", lambda x: x[:, 2:5].mul_(3), "mul_"),
+            ("blocks", lambda x: x.view(-1, 2, 4)[:, 0].zero_(), "zero_"),
+            (".data", lambda x: x.data.mul_(2), "mul_"),
+            ("a chunk", lambda x: x.chunk(2, 1)[1].relu_(), "relu_"),
+            ("a function's", lambda x: nn.functional.relu(x[:, :4], inplace=True), "relu"),
+        )
+    }
+)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(folder, name):
     function, said = REFUSED[name]
@@ -119,6 +144,24 @@ def test_transposed(folder, how, said):
     with pytest.raises(ExportError, match="transposed|even") as error:
         from_module(trained(Transposed(**how)), example(), folder)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "down",
+    [
+        lambda: sp.SparseConv3d(8, 6, 3, 2, padding=1),
+        lambda: sp.SparseConv3d(8, 6, 4, 4),  # the shape may end within a block
+        lambda: sp.SparseMaxPool3d(3, 2),
+    ],
+)
+def test_finer_voxels_have_no_shape(folder, down):
+    """Said before anything is written, with the module; see test_spconv for what is served."""
+    net = sp.SparseSequential(sp.SparseConvTranspose3d(4, 8, 2, 2), down())
+    with pytest.raises(ExportError, match="behind finer voxels there is no spatial shape") as error:
+        from_module(trained(net), example(), folder)
+    assert "3d in module 1 has kernel " in str(error.value)
+    assert "expected a kernel that is the stride, even" in str(error.value)
+    assert not folder.parent.exists()
 
 
 def test_what_no_output_needs_may_be_anything(folder):

@@ -236,6 +236,16 @@ MODULES = {
     "conv 3/2 dilated": lambda: sp.SparseConv3d(6, 8, 3, 2, padding=2, dilation=2),
     "transposed 2/2": lambda: sp.SparseConvTranspose3d(6, 8, 2, 2, bias=True),
     "transposed 4/2": lambda: sp.SparseConvTranspose3d(6, 8, 4, 2),
+    "transposed 2/2, conv 2/2": lambda: sp.SparseSequential(
+        sp.SparseConvTranspose3d(6, 8, 2, 2),
+        sp.SubMConv3d(8, 8, 3),
+        sp.SparseConv3d(8, 6, 2, 2, indice_key="d"),
+        sp.SubMConv3d(6, 6, 3),
+        sp.SparseInverseConv3d(6, 8, 2, indice_key="d"),
+    ),
+    "transposed 4/2, max pool 2/2": lambda: sp.SparseSequential(
+        sp.SparseConvTranspose3d(6, 8, 4, 2), sp.SparseMaxPool3d(2, 2)
+    ),
     "max pool 2/2": lambda: sp.SparseMaxPool3d(2, 2),
     "max pool 3/2": lambda: sp.SparseMaxPool3d(3, 2, padding=1),
     "global max": Global,

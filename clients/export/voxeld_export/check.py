@@ -217,9 +217,9 @@ def _answers(folder, version, examples, program):
         [program, "check", folder], capture_output=True, text=True, check=False
     )
     if checked.returncode:
-        raise ExportError(
-            f"voxeld check refuses the network:\n{checked.stderr.strip() or checked.stdout.strip()}"
-        )
+        said = checked.stderr.strip() or checked.stdout.strip()
+        # The folder is a temporary one, which goes with the error.
+        raise ExportError(f"voxeld check refuses the network:\n{said.replace(folder + '/', '')}")
     document = read_document(folder)
     names = [output.get("name", output["layer"]) for output in document["outputs"]]
     examples[0].expect_outputs(names)

@@ -22,7 +22,8 @@ compared with the source's.  The source is the live module; for a checkpoint the
 
   voxeld-export family --list
   voxeld-export family minkunet34 -o repository/minkunet34
-  voxeld-export checkpoint model.pth --family second --set channels_in=4 -o repository/second
+  voxeld-export checkpoint model.pth --family second --set spatial_shape=41,1600,1408 \\
+                           -o repository/second
   voxeld-export module train.py:net_and_example -o repository/mine
   voxeld-export onnx centerpoint.scn.onnx -o repository/centerpoint
   voxeld-export check repository/second
@@ -64,13 +65,16 @@ def _warn(text, *_where, **_more):
 
 def _family(options):
     from .families import FAMILIES, Random, family
+    from .families.family import option_text
 
     if options.list or not options.name:
         for name in sorted(FAMILIES):
             found = FAMILIES[name]
             print(f"{name:<26} {found.about}")
             print(f"{'':<26} namings: {', '.join(found.names)}")
-            print(f"{'':<26} {' '.join(f'{k}={_text(v)}' for k, v in found.options.items())}")
+            print(f"{'':<26} {' '.join(f'{k}={option_text(v)}' for k, v in found.options.items())}")
+            if asked := [option for option, untold in found.untold.items() if untold.asked]:
+                print(f"{'':<26} a checkpoint needs --set: {', '.join(asked)}")
         return 0 if options.list else _usage("which family?  --list shows them; expected a name")
     chosen, _ = family(options.name), _folder(options)
     given = _settings(chosen, options)
@@ -88,6 +92,9 @@ def _checkpoint(options):
     network, unused = chosen.network(tensors, **given)
     for line in _by_prefix(unused):
         print(f"not part of the family: {line}", file=sys.stderr)
+    if assumed := chosen.assumed(given):
+        said = f"assumed, as no tensor tells: {assumed} (--set gives others)"
+        print(f"voxeld-export: {said}", file=sys.stderr)
     return _publish_family(options, chosen, network, given)
 
 
@@ -105,7 +112,10 @@ def _publish_family(options, chosen, network, given):
         return evaluate(folder, example.coords, example.feats, layers="all")[1]
 
     if not options.recorded and not options.no_check:
-        better = "; the outputs of the trained network itself are better: --recorded FILE.npz"
+        better = (
+            ", made of the same options: it cannot see a wrong one; the outputs of the trained "
+            "network itself can: --recorded FILE.npz"
+        )
         print(
             "the proof's source is the network's definition in numpy"
             f"{better if options.run is _checkpoint else ''}",
@@ -383,6 +393,8 @@ def _settings(chosen, options):
 
 def _value(key, text, default):
     """An option's value, of the type of its default."""
+    from .families.family import option_text
+
     try:
         if isinstance(default, bool):
             return {"true": True, "false": False}[text.lower()]
@@ -390,14 +402,8 @@ def _value(key, text, default):
             return tuple(int(part) for part in text.split(","))
         return type(default)(text)
     except (KeyError, ValueError) as error:
-        like = _text(default) or "1,2,3"
+        like = option_text(default) or "1,2,3"
         raise ExportError(f"--set {key}={text}: expected something like {like}") from error
-
-
-def _text(value):
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def _by_prefix(names):

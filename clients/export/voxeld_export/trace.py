@@ -62,6 +62,7 @@ class Trace(TorchFunctionMode):
         self._made = {}  # id of a tensor that is computed from parameters alone: the tensor
         self._foreign = {}  # id of a number that no feature and no parameter makes: its tensor
         self._names = {}  # id of a parameter or buffer: its name in the state_dict
+        self._changed = []  # by the last function, in place
         self._versions = {}  # id of a tensor: torch's count of its changes that were seen
         self._own = [*net.named_parameters(), *net.named_buffers()]  # kept alive, as their ids are
         for name, tensor in self._own:
@@ -213,9 +214,12 @@ class Trace(TorchFunctionMode):
             )
         with self.paused():
             result = self._call(func, args, kwargs)
+            changed = self._changed
             if name not in READ_ONLY:
                 self._doing = f"torch's {name}"
                 self._function(name, args, kwargs, result)
+            for tensor in changed:
+                self._changed_elsewhere(name, tensor)
         return result
 
     def _function(self, name, args, kwargs, result):
@@ -276,10 +280,22 @@ class Trace(TorchFunctionMode):
         for tensor, _ in before:
             self._notice(tensor)
         result = func(*args, **kwargs)
-        for tensor, version in before:
-            if self._version(tensor) != version:
-                self._keep_up(tensor)
+        self._changed = [tensor for tensor, version in before if self._version(tensor) != version]
+        for tensor in self._changed:
+            self._keep_up(tensor)
         return result
+
+    def _changed_elsewhere(self, name, changed):
+        """Marks tensors of which a part was changed, by a view or .data: no layer is that."""
+        value, memory = self.known(changed), _memory(changed)
+        tensors = [known for known, its in self._known.values() if its is not value]
+        if id(changed) not in self._names:
+            tensors += [own for _, own in self._own]
+        for tensor in tensors:
+            if tensor is not changed and _memory(tensor) == memory and _overlap(tensor, changed):
+                what = self._names.get(id(tensor), f"a tensor of shape {tuple(tensor.shape)}")
+                why = f"{what}, which torch's {name} {self.said()} changes in place through a view"
+                self.bind(tensor, Unknown(f"{why} or .data of it; expected a change of all of it"))
 
     def _notice(self, tensor):
         """Marks a tensor that was changed by something that torch does not tell, as x[:] = y."""
@@ -360,6 +376,15 @@ def _bits(tensor):
 def _memory(tensor):
     kept = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
     return kept.data_ptr()
+
+
+def _overlap(one, other):
+    """Whether two tensors of one memory share a number; columns of a matrix need not."""
+    row = one.stride(0) if one.dim() == 2 else 0
+    if other.dim() != 2 or row == 0 or (row, 1) != other.stride() or one.stride(1) != 1:
+        return True
+    first, second = one.storage_offset() % row, other.storage_offset() % row
+    return first < second + other.shape[1] and second < first + one.shape[1]
 
 
 def _tensors(thing):

@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 
-from . import geometry, headers, messages, places, secure
+from . import columns, geometry, headers, messages, places, secure
 from .client import CHANNEL_OPTIONS
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import AsyncRegion
@@ -21,6 +21,7 @@ class AsyncClient:
         self._regions = []
         self._names = geometry.Names(geometry_header)
         self._places = places.Places()
+        self._columns = columns.Check()
         self._closed = False
         self._answered = False
 
@@ -52,6 +53,7 @@ class AsyncClient:
 
     async def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """See Client.infer."""
+        self._columns.see(coords, stacklevel=2)
         coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
         metadata = self._names.metadata(metadata, options.get("coords_ref"),

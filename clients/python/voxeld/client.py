@@ -2,7 +2,7 @@
 """The blocking client."""
 import grpc
 
-from . import geometry, headers, messages, places, secure
+from . import columns, geometry, headers, messages, places, secure
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
 from .region import Region
 
@@ -42,6 +42,7 @@ class Client:
         self._regions = []
         self._names = geometry.Names(geometry_header)
         self._places = places.Places()
+        self._columns = columns.Check()
         self._closed = False
         self._answered = False
 
@@ -80,6 +81,9 @@ class Client:
         timeout  seconds until DeadlineExceeded; None, or more than three years = no limit
         metadata extra gRPC headers, e.g. (("traceparent", ...),)
 
+        Coords whose columns seem to be x, y, z and the sample get a warning (UserWarning), once of
+        a client: they would be answered, as samples that are lines.
+
         Names of coords: coords_ref="" asks the server to name the coords; the name comes as
         answer.coords_ref.  Later requests send coords_ref=NAME with coords=None.
         FailedPrecondition says that the server has forgotten the name.  With resend=True pass the
@@ -109,6 +113,7 @@ class Client:
         VoxeldError if the server refuses the request, or if the answer is damaged or contradicts
         the request: another model, version or id, a missing output, another number of rows.
         """
+        self._columns.see(coords, stacklevel=2)
         coords, options, again = messages.split_geometry(coords, options, self._names)
         request = messages.pack_infer(model, coords, feats, options, self._regions)
         metadata = self._names.metadata(metadata, options.get("coords_ref"),

@@ -10,6 +10,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(SAMPLE_MAX == VX_SAMPLE_MAX,
@@ -192,6 +193,91 @@ START_TEST(a_batch_that_is_a_feature_is_one)
 }
 END_TEST
 
+/* Clouds of `batch` samples, each a surface over x and y with `heights` of z, 0 = all 0.
+ * `last`: the sample is the last column.  `order` of the rows: of the samples one after
+ * the other as "xy" or "yx", or all rows by their "z", or "mixed". */
+static const struct {
+    int32_t batch, size, heights;
+    const char *order;
+    bool last, warned;
+} clouds[] = {
+    /* x, y, z, sample */
+    {1, 40, 9, "xy", true, true},
+    {1, 40, 9, "yx", true, true},
+    {1, 40, 9, "mixed", true, true},
+    {2, 12, 9, "xy", true, true},
+    {4, 12, 9, "yx", true, true},
+    {4, 40, 9, "mixed", true, true},
+    {16, 40, 9, "xy", true, true},
+    /* sample, x, y, z: what is ordinary is not warned of, flat or thin or of many samples */
+    {1, 40, 9, "xy", false, false},
+    {1, 40, 0, "yx", false, false},
+    {2, 40, 0, "xy", false, false},
+    {8, 40, 0, "xy", false, false},
+    {32, 12, 0, "mixed", false, false},
+    {2, 40, 2, "z", false, false},
+    {8, 40, 4, "z", false, false},
+    {16, 12, 8, "z", false, false},
+    {16, 12, 1, "xy", false, false},
+    {40, 12, 4, "xy", false, false},
+    {400, 3, 3, "yx", false, false},
+    {32, 12, 3, "mixed", false, false},
+    /* too small to tell */
+    {1, 5, 0, "xy", true, false},
+};
+
+static int64_t cloud_rows(int64_t c, int32_t *rows)
+{
+    const int32_t size = clouds[c].size, plane = size * size;
+    const char *order = clouds[c].order;
+    int64_t count = (int64_t)clouds[c].batch * plane;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = *order == 'm' ? (i * 7919 + 13) % count : i;
+        const int32_t b = (int32_t)(at / plane), p = (int32_t)(at % plane);
+        const int32_t x = *order == 'y' ? p % size : p / size;
+        const int32_t y = *order == 'y' ? p / size : p % size;
+        const int32_t z = clouds[c].heights ? (x + 2 * y) % clouds[c].heights : 0;
+        const int32_t first[4] = {b, x, y, z}, last[4] = {x, y, z, b};
+        memcpy(&rows[4 * i], clouds[c].last ? last : first, sizeof first);
+    }
+    return count;
+}
+
+static int by_last(const void *a, const void *b)
+{
+    return ((const int32_t *)a)[3] - ((const int32_t *)b)[3];
+}
+
+START_TEST(columns_of_which_the_last_is_the_sample_are_seen)
+{
+    static int32_t rows[4 * 400 * 1600];
+    int64_t count = cloud_rows(_i, rows);
+    if (*clouds[_i].order == 'z') qsort(rows, (size_t)count, 4 * sizeof *rows, by_last);
+    struct samples_columns found = {0};
+    ck_assert_int_eq(samples_are_last(rows, count, &found), clouds[_i].warned);
+    if (!clouds[_i].warned) return;
+    ck_assert_int_eq(found.first, clouds[_i].size);
+    ck_assert_int_eq(found.last, clouds[_i].batch);
+}
+END_TEST
+
+START_TEST(columns_that_cannot_be_so_are_not_seen)
+{
+    struct samples_columns found;
+    int32_t rows[4 * 40] = {0};
+    ck_assert(!samples_are_last(rows, 0, &found));
+    for (int32_t i = 0; i < 40; i++) rows[4 * i] = i;
+    ck_assert(samples_are_last(rows, 40, &found));
+    for (int32_t wrong = -1; wrong <= 32; wrong += 11) { /* 10 and 21 leave a gap */
+        rows[4 * 39 + 3] = wrong;
+        ck_assert(!samples_are_last(rows, 40, &found));
+    }
+    rows[4 * 39 + 3] = 0;
+    rows[4 * 39] = SAMPLE_MAX + 1;
+    ck_assert(!samples_are_last(rows, 40, &found));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_samples");
@@ -206,6 +292,9 @@ int main(void)
     tcase_add_loop_test(tcase, an_array_that_splits_is_known_by_its_name, 0,
                         sizeof splits / sizeof *splits);
     tcase_add_test(tcase, one_sample_is_what_the_user_says);
+    tcase_add_loop_test(tcase, columns_of_which_the_last_is_the_sample_are_seen, 0,
+                        sizeof clouds / sizeof *clouds);
+    tcase_add_test(tcase, columns_that_cannot_be_so_are_not_seen);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

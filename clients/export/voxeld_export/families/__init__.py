@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 from . import detection, segmentation, trellis, voxelnext
-from .family import FAMILIES, Family, family
+from .family import FAMILIES, Family, Untold, family
 from .tensors import Checkpoint, Random
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Checkpoint",
     "Family",
     "Random",
+    "Untold",
     "detection",
     "family",
     "segmentation",

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import ExportError
 from .clouds import street
 from .encoder import STAGES, Encoder, Names
-from .family import Family
+from .family import Family, Untold
 
 NAMINGS = {"openpcdet": "spconv", "mmdet3d": "spconv", "det3d": "spconv"}
 
@@ -168,7 +168,7 @@ def _told(option, naming, residual, checkpoint):
         return told_channels_in(checkpoint, *names.stem())
     if option == "channels":
         return _told_channels(names, checkpoint)
-    values = {"residual": residual, "depths": names.depths}
+    values = {"residual": residual, "depths": _told_depths(names)}
     values["bias"] = checkpoint.shape(f"{block}.conv1.bias") is not None
     return values[option]
 
@@ -183,6 +183,11 @@ def _told_channels(names, checkpoint):
     norms = [names.stem()[1], *(names.down(stage)[1] for stage in STAGES[1:]), names.out()[1]]
     sizes = [checkpoint.shape(f"{norm}.weight") for norm in norms]
     return tuple(size[0] for size in sizes) if all(sizes) else None
+
+
+def _told_depths(names):
+    """None where one list of layers does not say where its stages begin."""
+    return None if names.naming == "det3d" and not names.residual else names.depths
 
 
 def _counted(names, checkpoint):
@@ -200,6 +205,33 @@ def _counted(names, checkpoint):
 
 def _first_weight(name):
     return f"{name[0]}.weight" if isinstance(name, tuple) else f"{name}.conv1.weight"
+
+
+SPATIAL_SHAPE = Untold(
+    "voxels along each axis, z first (OpenPCDet: grid_size reversed, and one more along z; "
+    "mmdetection3d: sparse_shape of the middle encoder; det3d: the grid reversed, and one more "
+    "along z; grid_size is the point cloud's range over the voxel's size)",
+    asked=True,
+    likely="41,1600,1408",
+)
+
+# The default is the source's own, and mmdetection3d and det3d have no other.
+_UNTOLD = {
+    "spatial_shape": SPATIAL_SHAPE,
+    "last_pad": Untold(
+        "padding of the last convolution along z (OpenPCDet: model_cfg 'last_pad')",
+        value=lambda naming, last_pad, **_: last_pad if naming == "openpcdet" else None,
+    ),
+}
+
+
+def _flat_depths(naming, depths, residual=False, **_):
+    """Those of det3d's one list of layers, which does not say where its stages begin."""
+    flat = naming == "det3d" and not residual
+    return (depths or _depths(naming, residual)) if flat else None
+
+
+_DEPTHS = Untold("convolutions of each stage (det3d: the order of middle_conv)", value=_flat_depths)
 
 
 def _sizes(namings, residual, *options):
@@ -232,6 +264,7 @@ Family(
     example,
     sizes=_sizes(NAMINGS, False, "channels_in", "channels", "depths"),
     top=_limits,
+    untold={**_UNTOLD, "depths": _DEPTHS},
 )
 
 Family(
@@ -260,6 +293,7 @@ Family(
     example,
     sizes=_sizes(NAMINGS, None, "channels_in", "channels", "depths", "residual", "bias"),
     top=_limits,
+    untold=_UNTOLD,
 )
 
 Family(
@@ -279,4 +313,5 @@ Family(
     example,
     sizes=_sizes(("openpcdet", "mmdet3d"), False, "channels_in", "channels"),
     top=_limits,
+    untold=_UNTOLD,
 )

@@ -9,11 +9,14 @@ Their libraries differ in names alone, which Names has:
 SPDX-License-Identifier: Apache-2.0
 """
 
+import warnings
+
 from ..axes import three
 from ..errors import ExportError
 
 EPS = 1e-3  # of these libraries' batch norms
 STAGES = (1, 2, 3, 4)
+_SWAPPED = 4  # z has a fraction of the voxels of x and of y, and never so many times either
 
 
 class Names:
@@ -85,6 +88,12 @@ class Encoder:
             raise ExportError(
                 f"spatial_shape is {','.join(map(str, shape))}; expected z,y,x: voxels along each "
                 "axis (OpenPCDet: the grid's size, backwards, and one more along z)"
+            )
+        if shape[0] > min(max(shape[1:]), _SWAPPED * min(shape[1:])):
+            warnings.warn(
+                f"spatial_shape is {','.join(map(str, shape))}, with many voxels along the first "
+                "axis; expected z,y,x, and z has the fewest of a street: are the axes swapped?",
+                stacklevel=2,
             )
         self.net, self.bias, self.prefix = net, bias, prefix
         self.shapes = {net.feats.on: shape}

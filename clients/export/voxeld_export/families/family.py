@@ -12,6 +12,21 @@ from .builder import Builder
 FAMILIES = {}
 
 
+class Untold:
+    """An option that changes the answers and that no tensor of a checkpoint tells.
+
+    what      it is, and where people find it in their training's configuration
+    asked     a default would be a guess, so that it must be given; else its default is assumed,
+              which is what is published, and that is said
+    likely    an example of a value, for the error
+    value     value(options): what is assumed, where that is not the option itself; None: this
+              network does not have the option
+    """
+
+    def __init__(self, what, *, asked=False, likely=None, value=None):
+        self.what, self.asked, self.likely, self.value = what, asked, likely, value
+
+
 class Family:
     """A network that is published and trained by others, as a function of its options.
 
@@ -26,14 +41,27 @@ class Family:
     sizes     {naming: {option: (tensor, axis)}}: options that are the size of a tensor's axis, so
               that a checkpoint says them itself; or a function of the checkpoint, None = unknown
     top       top(**options): keys of network.json's top level, such as limits; None = none
+    untold    {option: Untold}: all that changes the answers, but neither shapes nor the outputs
     """
 
     def __init__(
-        self, name, about, build, options, names, landmark, example, *, sizes=None, top=None
+        self,
+        name,
+        about,
+        build,
+        options,
+        names,
+        landmark,
+        example,
+        *,
+        sizes=None,
+        top=None,
+        untold=None,
     ):
         self.name, self.about, self.build = name, about, build
         self.options, self.names, self.landmark = options, names, landmark
         self.example, self.sizes, self.top = example, sizes or {}, top
+        self.untold = untold or {}
         FAMILIES[name] = self
 
     def configured(self, given):
@@ -71,6 +99,24 @@ class Family:
                 options[option] = size
         return options
 
+    def assumed(self, given):
+        """What a checkpoint's network has of options that nobody said, as "KEY=VALUE, ..."."""
+        options, found = self.configured(given), []
+        for option, untold in self.untold.items():
+            value = untold.value(**options) if untold.value else options[option]
+            if option not in given and not untold.asked and value is not None:
+                found.append(f"{option}={option_text(value)}")
+        return ", ".join(found)
+
+    def expect_told(self, given, path):
+        """ExportError names an option that must be given: a default would be a guess."""
+        for option, untold in self.untold.items():
+            if untold.asked and option not in given:
+                raise ExportError(
+                    f"{path}: no tensor tells {option}: {untold.what}. Another value gives other "
+                    f"numbers, so it has no default; for example --set {option}={untold.likely}"
+                )
+
     def more(self, given):
         """Keys of network.json's top level."""
         return self.top(**self.configured(given)) if self.top else {}
@@ -79,15 +125,26 @@ class Family:
         """The Network with the weights of `tensors` (Random or Checkpoint); (network, unused)."""
         options = self.configured(given)
         naming = options["naming"]
+        description = f"{self.name} ({naming}): {self.about}"
         if hasattr(tensors, "locate"):
             tensors.locate(self.landmark[naming])
-        network = Network(int(options["channels_in"]), f"{self.name} ({naming}): {self.about}")
+            self.expect_told(given, tensors.path)
+            if assumed := self.assumed(given):
+                description += f"; assumed, as no tensor tells: {assumed}"
+        network = Network(int(options["channels_in"]), description)
         self.build(Builder(network, tensors, self.names[naming]), **options)
         return network, tensors.finish()
 
     def request(self, seed=1, **given):
         """An example: (coords, feats)."""
         return self.example(np.random.default_rng(seed), **self.configured(given))
+
+
+def option_text(value):
+    """An option's value as the command line takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def family(name):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ExportError
 from .clouds import shell, street
-from .family import Family
+from .family import Family, Untold
 from .unet import Naming, UNet
 
 PLANES = (32, 64, 128, 256, 256, 128, 96, 96)
@@ -237,7 +237,9 @@ _SIZES = {naming: how.sizes(4) for naming, how in _NAMINGS.items()}
 _SIZES["pointcept"].update({option: _by_depth(option) for option in ("planes", "layers")})
 
 
-def _family(name, about, namings, landmarks, options, *, build=_unet, example=_on_a_street):
+def _family(
+    name, about, namings, landmarks, options, *, build=_unet, example=_on_a_street, untold=None
+):
     return Family(
         name,
         about,
@@ -247,6 +249,7 @@ def _family(name, about, namings, landmarks, options, *, build=_unet, example=_o
         landmarks,
         example,
         sizes={naming: _SIZES[naming] for naming in namings},
+        untold=untold,
     )
 
 
@@ -303,4 +306,10 @@ SPVCNN = _family(
     _landmarks("spvnas", "mmdet3d"),
     {**_OPTIONS, "layers": LAYERS_18, "step": 1},
     build=_spvcnn,
+    untold={
+        "step": Untold(
+            "how many of the points' steps a voxel is (spvnas: vres over pres)",
+            value=lambda naming, step, **_: step if naming == "spvnas" else None,
+        )
+    },
 )

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ExportError
 from . import trellis_sizes
 from .clouds import shell
-from .family import Family
+from .family import Family, Untold
 
 _EPS = 1e-6  # of LayerNorm32 in blocks; the last norm is F.layer_norm with torch's default
 _LAST_EPS = 1e-5
@@ -253,6 +253,13 @@ _DECODER = {
     "rows_max": trellis_sizes.ROWS_MAX,
 }
 
+_MARGIN = Untold(
+    "how far vertices may leave their voxel (TRELLIS.2: voxel_margin of the decoder)",
+    value=lambda out_channels, voxel_margin, **_: (
+        voxel_margin if out_channels == _SHAPE else None
+    ),
+)
+
 Family(
     "trellis2_decoder",
     "TRELLIS.2's shape decoder: vertices, logits of intersected, quad_lerp (microsoft/TRELLIS.2)",
@@ -263,6 +270,7 @@ Family(
     _latents,
     sizes={"trellis2": trellis_sizes.decoder("")},
     top=trellis_sizes.decoder_limits(""),
+    untold={"voxel_margin": _MARGIN},
 )
 
 Family(
@@ -281,6 +289,7 @@ Family(
     _latents,
     sizes={"trellis2": trellis_sizes.decoder("texture.", latents=2)},
     top=trellis_sizes.decoder_limits("shape."),
+    untold={"voxel_margin": Untold(_MARGIN.what)},  # out_channels are the texture's
 )
 
 Family(
@@ -300,6 +309,15 @@ Family(
     _surface,
     sizes={"trellis2": trellis_sizes.encoder()},
     top=trellis_sizes.encoder_limits,
+    untold={
+        "texture": Untold(
+            "whether it encodes textures, whose tensors are like those of shapes, from which 0.5 "
+            "is subtracted (TRELLIS.2: the model's \"name\" in its .json is "
+            "FlexiDualGridVaeEncoder for shapes, SparseUnetVaeEncoder for textures)",
+            asked=True,
+            likely="false",
+        )
+    },
 )
 
 Family(
@@ -314,4 +332,5 @@ Family(
     },
     _latents,
     sizes={"spconv": trellis_sizes.upblocks(), "torchsparse": trellis_sizes.upblocks()},
+    untold={"groups": Untold("of the group norms (TRELLIS: num_groups of SparseGroupNorm32)")},
 )

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from ..errors import ExportError
-from .detection import example, stage_limits, told_channels_in
+from .detection import SPATIAL_SHAPE, example, stage_limits, told_channels_in
 from .encoder import STAGES, Encoder, Names
 from .family import Family
 
@@ -307,4 +307,5 @@ Family(
     example,
     sizes={naming: _sizes(naming) for naming in _PREFIX},
     top=_limits,
+    untold={"spatial_shape": SPATIAL_SHAPE},
 )

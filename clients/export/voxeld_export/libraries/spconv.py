@@ -5,6 +5,8 @@ Source: spconv 2.3.8, spconv/pytorch/{core,conv,pool,modules,tables}.py.
 SPDX-License-Identifier: Apache-2.0
 """
 
+from math import gcd
+
 import numpy as np
 
 from ..axes import columns_note, three, unless
@@ -39,6 +41,7 @@ class Spconv(Library):
         super().__init__()
         self._strided = {}  # indice_key: (layer, the set it reads)
         self._shapes = {}  # of each set: spatial_shape
+        self._finer = {}  # of each set behind a transposed convolution: what divides its shape
 
     def sparse(self, thing):
         if type(thing).__name__ != "SparseConvTensor" or not self.owns(type(thing)):
@@ -201,6 +204,8 @@ class Spconv(Library):
             )
         if source.on == 0:
             trace.network.spatial_shape = shape
+        if source.on in self._finer:
+            return self._blocks(trace, op, module, source, keys)
         on = (
             "spconv",
             source.on,
@@ -209,6 +214,33 @@ class Spconv(Library):
         value = trace.network.add(op, [source], trace.path, on=on, rule="spconv", **keys)
         if module.indice_key is not None:
             self._strided[module.indice_key] = (value.layer, source.on)
+        return value
+
+    def _blocks(self, trace, op, module, source, keys):
+        """A strided layer behind finer voxels, which have no spatial shape in voxeld.
+
+        Of whole blocks spconv's rule keeps every voxel, as rule "floor" does, and needs no shape.
+        """
+        stride, divides = keys["stride"], self._finer[source.on]
+        plain = keys["padding"] is None and keys["dilation"] is None
+        even = not any(size % 2 for size in stride)
+        whole = not any(of % size for of, size in zip(divides, stride))
+        if keys["kernel"] != stride or not (plain and even and whole):
+            raise ExportError(
+                f"{type(module).__name__} {trace.said()} has kernel {keys['kernel']}, stride "
+                f"{stride}, padding {three(module.padding, 0)} and reads voxels behind a transposed "
+                "convolution: behind finer voxels there is no spatial shape, so that rule spconv "
+                "cannot bound its voxels; expected a kernel that is the stride, even and divides "
+                "that of the transposed convolution, without padding and dilation"
+            )
+        del keys["padding"], keys["dilation"]
+        on = (source.on, "floor", *stride)
+        value = trace.network.add(op, [source], trace.path, on=on, rule="floor", **keys)
+        self._finer[on] = [of // size for of, size in zip(divides, stride)]
+        if module.indice_key is not None:
+            self._strided[module.indice_key] = (value.layer, source.on)
+        if op == "max_pool":  # spconv's starts at 0, rule floor's does not
+            value = trace.network.add("relu", [value], f"{trace.path}.relu")
         return value
 
     def _inverse(self, trace, module, source, keys):
@@ -234,6 +266,8 @@ class Spconv(Library):
             )
         keys["stride"] = three(module.stride, 1)
         on = ("children", source.on, str(keys["kernel"]), str(keys["stride"]))
+        # The shape is stride * the source's + kernel - stride.
+        self._finer[on] = [gcd(*sizes) for sizes in zip(keys["stride"], keys["kernel"])]
         return trace.network.add("transposed_conv", [source], trace.path, on=on, **keys)
 
 

@@ -457,7 +457,7 @@ START_TEST(networks_that_cannot_be_are_refused_with_a_sentence)
 }
 END_TEST
 
-/* A set that no window can bound has no shape. */
+/* A set that no window can bound has no shape, and none of the request's would help. */
 START_TEST(all_children_have_no_spatial_shape)
 {
     static const char *const layers[LAYERS_MAX] = {
@@ -465,11 +465,13 @@ START_TEST(all_children_have_no_spatial_shape)
         LAYER("y", "max_pool", "e", ",\"kernel\":2,\"stride\":2,\"rule\":\"spconv\""),
     };
     struct vx_why why = {{0}};
-    say_network(SHAPED, layers);
+    say_network(_i ? SHAPED : UNSHAPED, layers);
     ck_assert_ptr_null(parse(&why));
     ck_assert_msg(strstr(why.text, "needs the spatial shape of set 1 (stride "
-                                   "1/2x1/2x1/2, made by layer \"e\")") != NULL,
+                                   "1/2x1/2x1/2, made by layer \"e\"), which has none: "
+                                   "it is lost where a layer makes finer voxels") != NULL,
                   "%s", why.text);
+    ck_assert_msg(strstr(why.text, "set \"inputs\"") == NULL, "%s", why.text);
 }
 END_TEST
 
@@ -487,7 +489,7 @@ int main(void)
     tcase_add_test(tcase, chains_and_limits);
     tcase_add_loop_test(tcase, networks_that_cannot_be_are_refused_with_a_sentence, 0,
                         VX_COUNT(bad));
-    tcase_add_test(tcase, all_children_have_no_spatial_shape);
+    tcase_add_loop_test(tcase, all_children_have_no_spatial_shape, 0, 2);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
