@@ -55,9 +55,10 @@ def leave_and_return(proxy, replicas, grids, how, count=30):
             load.wait_progress(count)
             # One answer of each client may have been counted before, and have arrived since.
             assert answered(other) - before >= (count - 1) * len(load.threads)
-            leaving.start()
-            next(steps, None)
-            proxy.wait_up(leaving.name)
+            with load.slowly():
+                leaving.start()
+                next(steps, None)
+                proxy.wait_up(leaving.name)
             load.wait_progress(count)
         assert not load.errors, load.errors
     wait_homes(proxy, replicas, grids, first)

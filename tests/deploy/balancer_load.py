@@ -136,7 +136,7 @@ class Load:
 
     def __init__(self, proxy, grids, kinds=(*CLIENTS, Raw)):
         self.grids, self.expected, self.stop = grids, {}, threading.Event()
-        self.errors, self.done = [], [0] * len(kinds)
+        self.errors, self.done, self.pause = [], [0] * len(kinds), 0
         self.threads = [
             threading.Thread(target=self._run, args=(i, proxy, kind))
             for i, kind in enumerate(kinds)
@@ -155,6 +155,15 @@ class Load:
                     self.errors.append((number, index, error))
                 self.done[number] += 1
                 at += 1
+                if self.pause:
+                    self.stop.wait(self.pause)
+
+    @contextlib.contextmanager
+    def slowly(self):
+        """While a process starts and is looked at a few times: calls go on, and leave it a core."""
+        self.pause = 0.02
+        yield
+        self.pause = 0
 
     def wait_progress(self, count=30):
         """Until each client has had that many more answers, or one has failed."""

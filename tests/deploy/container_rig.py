@@ -17,6 +17,7 @@ import time
 
 TREE = pathlib.Path(os.environ.get("VX_TREE", pathlib.Path(__file__).resolve().parents[2]))
 WORK = TREE / "build" / "container"
+RELEASE = "bookworm"
 BASE_TAR = WORK / "debian-12.tar"
 BASE = "localhost/standin/debian:12-slim"
 CUDA_BASE = "localhost/standin/cuda:runtime"
@@ -24,6 +25,14 @@ ROCM_BASE = "localhost/standin/rocm:dev"
 ROCM_LIBRARIES = ("libamdhip64.so.6", "libhsa-runtime64.so.1", "libamd_comgr.so.3",
                   "libhiprtc.so.6", "libhiprtc-builtins.so.6", "librocprofiler-register.so.0")
 TOOLS = ("buildah", "podman", "runc", "mmdebstrap")
+# What tests/run has compiled, for a ccache in the build stage, which only reads it.
+COMPILED = TREE / "build" / "ccache"
+LAUNCHER = """#!/bin/sh
+export CCACHE_DIR=/ccache/kept CCACHE_TEMPDIR=/tmp/ccache CCACHE_READONLY=1 CCACHE_NOSTATS=1
+export CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1 CCACHE_COMPILERCHECK=content
+export CCACHE_SLOPPINESS=locale  # messages in another language are not in an object
+exec env LD_LIBRARY_PATH=/ccache /ccache/ccache "$@"
+"""
 # For everything, and more than thirty times what it takes on two quiet cores: CTest's limit
 # (container.cmake) is later, and then nobody cleans up.
 SECONDS = 3300
@@ -127,7 +136,7 @@ def make_base():
         "--dpkgopt=path-exclude=/usr/share/locale/*",
         f"--customize-hook=upload {clean} /etc/apt/apt.conf.d/docker-clean",
         "--format=tar",
-        "bookworm",
+        RELEASE,
         part,
     )
     part.rename(BASE_TAR)
@@ -213,13 +222,38 @@ def remove_storage():
         )
     for mount in sorted(mounts_below(WORK), reverse=True):
         subprocess.run(["umount", "--lazy", mount], check=False)
-    for name in ("storage", "run", "tmp", "networks", "cuda", "rocm", "prometheus", "private"):
+    for name in ("storage", "run", "tmp", "networks", "cuda", "rocm", "prometheus", "private",
+                 "ccache"):
         shutil.rmtree(WORK / name, ignore_errors=True)
 
 
 def mounts_below(folder):
     lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
     return [line.split()[1] for line in lines if line.split()[1].startswith(f"{folder}/")]
+
+
+def compiled_before():
+    """Words for buildah with which the build compiles nothing twice; none without ccache."""
+    program = shutil.which("ccache")
+    # The base's release, so that this machine's program runs there.
+    same = f"VERSION_CODENAME={RELEASE}\n" in pathlib.Path("/etc/os-release").read_text()
+    if not program or not same or not COMPILED.exists():
+        return []
+    folder = WORK / "ccache"
+    if not folder.exists():
+        folder.mkdir()
+        shutil.copy2(program, folder / "ccache")
+        for line in run("ldd", program).stdout.splitlines():
+            if "libhiredis" in line:  # what else it loads is where a compiler is
+                shutil.copy2(line.split()[2], folder)
+        (folder / "launch").write_text(LAUNCHER)
+        (folder / "launch").chmod(0o755)
+        (folder / "kept").mkdir()
+    return [
+        f"--volume={folder}:/ccache:ro",
+        f"--volume={COMPILED}:/ccache/kept:ro",
+        "--build-arg=CMAKE_C_COMPILER_LAUNCHER=/ccache/launch",
+    ]
 
 
 def build(target, *arguments):
@@ -240,6 +274,7 @@ def build(target, *arguments):
         f"CUDA_BASE={CUDA_BASE}",
         "--build-arg",
         f"ROCM_BASE={ROCM_BASE}",
+        *compiled_before(),
         *arguments,
         "--target",
         target,

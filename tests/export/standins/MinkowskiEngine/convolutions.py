@@ -8,7 +8,7 @@ from .tensors import (
     KernelGenerator,
     SparseTensor,
     given,
-    pairs,
+    maps,
     region,
     strided,
 )
@@ -69,11 +69,11 @@ class MinkowskiConvolutionBase(MinkowskiModuleBase):
         there = manager.get(key)
         out = torch.zeros(len(there), self.out_channels)
         if self.is_transpose:
-            for v, p, q in pairs(how, there, key.get_tensor_stride(), input.C):
-                out[p] += input.F[q] @ self.kernel[v]
+            for v, p, q in maps(how, there, key.get_tensor_stride(), input.C):
+                out.index_add_(0, p, input.F[q] @ self.kernel[v])
         else:
-            for v, p, q in pairs(how, input.C, input.tensor_stride, there):
-                out[q] += input.F[p] @ self.kernel[v]
+            for v, p, q in maps(how, input.C, input.tensor_stride, there):
+                out.index_add_(0, q, input.F[p] @ self.kernel[v])
         return self._finish(input, key, out)
 
     def _finish(self, input, key, out):
@@ -123,8 +123,8 @@ class MinkowskiChannelwiseConvolution(MinkowskiModuleBase):
         key = strided(input, how.kernel_stride)
         there = input.coordinate_manager.get(key)
         out = torch.zeros(len(there), self.in_channels)
-        for v, p, q in pairs(how, input.C, input.tensor_stride, there):
-            out[q] += input.F[p] * self.kernel[v]
+        for v, p, q in maps(how, input.C, input.tensor_stride, there):
+            out.index_add_(0, q, input.F[p] * self.kernel[v])
         if self.bias is not None:
             out += self.bias
         return SparseTensor(

@@ -9,6 +9,7 @@ offsets lie around the middle where a size is odd, and start at 0 where it is ev
 """
 
 import enum
+import itertools
 
 import numpy as np
 import torch
@@ -236,10 +237,16 @@ def pairs(generator, fine, stride, coarse):
     """(v, row of fine, row of coarse): the voxel of coarse plus offset v is the one of fine."""
     rows = {tuple(c): row for row, c in enumerate(fine.tolist())}
     for v, offset in enumerate(generator.offsets(stride)):
-        for row, c in enumerate(coarse.tolist()):
-            found = rows.get((c[0], *(int(a) for a in np.array(c[1:]) + offset)))
+        for row, c in enumerate((coarse.numpy() + [0, *offset]).tolist()):
+            found = rows.get(tuple(c))
             if found is not None:
                 yield v, found, row
+
+
+def maps(*what):
+    """What pairs() says: (v, rows of fine, rows of coarse)."""
+    for v, same in itertools.groupby(pairs(*what), key=lambda one: one[0]):
+        yield v, *torch.from_numpy(np.array(list(same))[:, 1:]).unbind(1)
 
 
 def strided(tensor, step):

@@ -15,13 +15,12 @@ def _convolved(feats, coords, out_coords, shape, weight, bias, stride, padding, 
     """Row q of the output reads q * stride - padding + k * dilation."""
     rows = {tuple(c): row for row, c in enumerate(coords.tolist())}
     out = torch.zeros(len(out_coords), weight.shape[0])
+    first = out_coords.numpy() * [1, *stride] - [0, *padding]
     for k in itertools.product(*(range(size) for size in weight.shape[1:4])):
-        pairs = []
-        for q, (sample, *at) in enumerate(out_coords.tolist()):
-            p = [a * s - pad + i * d for a, s, pad, i, d in zip(at, stride, padding, k, dilation)]
-            inside = all(0 <= a < size for a, size in zip(p, shape[2:]))
-            if inside and (sample, *p) in rows:
-                pairs.append((rows[(sample, *p)], q))
+        at = first + [0, *(i * d for i, d in zip(k, dilation))]
+        inside = ((at[:, 1:] >= 0) & (at[:, 1:] < list(shape[2:]))).all(1).nonzero()[0]
+        found = zip(map(tuple, at[inside].tolist()), inside.tolist())
+        pairs = [(rows[p], q) for p, q in found if p in rows]
         if pairs:
             p, q = torch.tensor(pairs).unbind(1)
             out.index_add_(0, q, feats[p] @ weight[:, k[0], k[1], k[2]].t())

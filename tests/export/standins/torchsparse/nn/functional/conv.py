@@ -59,8 +59,8 @@ def _mapped(input, weight, size, stride, padding, dilation, config, transposed):
         triples, _, _ = kmaps[(finer, size, stride, dilation)]
         coords = cmaps[finer] if version.before_21() else cmaps[finer][0]
         out = torch.zeros(len(coords), weight.shape[2])
-        for v, p, q in triples:
-            out[p] += input.feats[q] @ weight[v]
+        for v, p, q in _by_offset(triples):
+            out.index_add_(0, p, input.feats[q] @ weight[v])
         made = SparseTensor(out, coords, finer)
         if not version.before_21():
             made.spatial_range = cmaps[finer][1]
@@ -70,12 +70,21 @@ def _mapped(input, weight, size, stride, padding, dilation, config, transposed):
         kmaps[key] = _map(input, size, stride, padding, config)
     triples, coords, shape = kmaps[key]
     out = torch.zeros(len(coords), weight.shape[2])
-    for v, p, q in triples:
-        out[q] += input.feats[p] @ weight[v]
+    for v, p, q in _by_offset(triples):
+        out.index_add_(0, q, input.feats[p] @ weight[v])
     made = SparseTensor(out, coords, tuple(a * b for a, b in zip(input.stride, stride)))
     if not version.before_21():
         made.spatial_range = shape
     return made
+
+
+def _by_offset(triples):
+    """(v, rows read, rows written)."""
+    rows = {}
+    for v, p, q in triples:
+        rows.setdefault(v, []).append((p, q))
+    for v, some in rows.items():
+        yield v, *torch.from_numpy(np.array(some)).unbind(1)
 
 
 def _map(input, size, stride, padding, config):

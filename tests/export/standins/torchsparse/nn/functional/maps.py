@@ -18,15 +18,15 @@ def _digits(n, size):
 
 
 def _there(coords):
-    return {tuple(int(a) for a in c): row for row, c in enumerate(coords)}
+    return {tuple(c): row for row, c in enumerate(coords.astype(int).tolist())}
 
 
 def _looked_up(coords, out, offsets, step):
     """out * step + offset, where that is a voxel (lookup_coords)."""
-    rows = _there(coords)
+    rows, whole = _there(coords), np.array(out) * [1, *step]
     for v, offset in enumerate(offsets):
-        for q in out:
-            p = (q[0], *(int(a * s + o) for a, s, o in zip(q[1:], step, offset)))
+        for p, q in zip((whole + [0, *offset]).tolist(), out):
+            p = tuple(p)
             if p in rows:
                 yield v, rows[p], q
 
@@ -51,10 +51,9 @@ def on_the_fly(coords, size, stride, padding, shape):
             (m + 2 * p - (k - 1)) // s + 1
             for m, p, k, s in zip(coords[:, 1:].max(0), padding, size, stride)
         ]
-    found = []
+    found, numbers = [], [_digits(n, size) for n in range(volume)]
     for row, p in enumerate(coords.tolist()):
-        for n in range(volume):
-            digits = _digits(n, size)
+        for n, digits in enumerate(numbers):
             at = [a + b + d - (k - 1) for a, b, d, k in zip(p[1:], padding, digits, size)]
             q = [a // s for a, s in zip(at, stride)]
             if all(a % s == 0 for a, s in zip(at, stride)) and all(

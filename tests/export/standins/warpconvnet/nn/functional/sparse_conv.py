@@ -26,12 +26,10 @@ def kernel_offsets_from_size(kernel_size, kernel_dilation):
 def kernel_map(read, out, stride, kernel_size, dilation):
     """[(rows of read, rows of out)] of each offset: the voxel out * stride + offset is in read."""
     rows = {tuple(c): row for row, c in enumerate(read.tolist())}
+    middle = out.numpy() * [1, *stride]
     for offset in kernel_offsets_from_size(kernel_size, dilation):
-        pairs = []
-        for row, (sample, *at) in enumerate(out.tolist()):
-            p = (sample, *(a * s + o for a, s, o in zip(at, stride, offset)))
-            if p in rows:
-                pairs.append((rows[p], row))
+        found = enumerate(map(tuple, (middle + [0, *offset]).tolist()))
+        pairs = [(rows[p], row) for row, p in found if p in rows]
         yield torch.tensor(pairs).reshape(-1, 2).long().unbind(1)
 
 
