@@ -58,7 +58,8 @@ struct vx_item {
     i64 compute_ns;     /* out: layers */
     i64 output_ns;      /* out: output conversion */
     i64 pairs;          /* out: (row, offset) pairs of all maps, each map once */
-    i64 set_voxels;     /* out: voxels of all sets, the request's own among them */
+    i64 set_voxels;     /* out: voxels of all sets, the request's own among them; of a
+                           request that failed those that were made before */
     bool geometry_hit;  /* out: every map came from the cache */
     bool geometry_kept; /* out: the cache now has the geometry under `content` */
     bool says_taken;    /* it wants to know which algorithms its layers take */

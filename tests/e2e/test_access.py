@@ -2,6 +2,7 @@
 """Tokens: every group of methods, every refusal, models, streams, limits, the admin port.  A
 limit's rate is so low that nothing comes back during a test: counts follow from what it sends."""
 import hashlib
+import json
 import threading
 
 import grpc
@@ -13,7 +14,7 @@ from tritonclient.grpc import service_pb2
 
 import numpy as np
 from access_rig import CODE, GROUPS, Asker, Tokens, limit, metrics, page, request_of
-from model_files import ConvModel, random_grid
+from model_files import ConvModel, random_grid, write_safetensors
 from voxeld_process import PATIENCE, Daemon
 
 
@@ -326,6 +327,36 @@ def test_limits_of_connections(repository, tmp_path):
         seen = daemon.metrics()
         assert seen['voxeld_token_refused_total{token="",reason="voxels"}'] == 9
         assert seen['voxeld_token_voxels_total{token=""}'] == 3 * 1200
+
+
+def test_a_failed_request_pays_for_the_sets_that_it_made(tmp_path):
+    """40 voxels have 320 children, and those 2,560: more than limits.sets allows.  The 320 were
+    made, and looked at to count theirs."""
+    network = {
+        "format": 1, "inputs": {"feats": {"channels": 8}}, "outputs": [{"layer": "g"}],
+        "layers": [{"name": "o", "op": "affine", "input": "feats"},
+                   {"name": "u", "op": "upsample", "input": "feats", "stride": 2,
+                    "occupancy": "o"},
+                   {"name": "u2", "op": "upsample", "input": "u", "stride": 2},
+                   {"name": "g", "op": "global_pool", "input": "u2", "mode": "max"}],
+        "limits": {"voxels_max": 100, "sets": {"u": 400, "u2": 2559}}}
+    folder = tmp_path / "repository" / "grows"
+    (folder / "1").mkdir(parents=True)
+    (folder / "network.json").write_text(json.dumps(network))
+    write_safetensors(folder / "1" / "weights.safetensors", {})
+    coords = np.zeros((40, 4), np.int32)
+    coords[:, 3] = np.arange(40)
+    feats = np.ones((40, 8), np.float32)
+    with Daemon(tmp_path / "repository", tmp_path, "--connection-voxels", "1",
+                "--connection-burst-ms", "600000") as daemon, \
+            voxeld.Client(daemon.grpc) as client:
+        with pytest.raises(voxeld.VoxeldError, match='set 2, made by layer "u2", has 2560 voxels; '
+                                                     'limits.sets allows 2559'):
+            client.infer("grows", coords, feats, timeout=PATIENCE)
+        assert daemon.metrics()['voxeld_token_voxels_total{token=""}'] == 40 + 320 + 320
+        with pytest.raises(voxeld.VoxeldError, match="this connection has used its limit of 1 "):
+            client.infer("grows", coords[:1], feats[:1], timeout=PATIENCE)
+        assert daemon.metrics()['voxeld_token_voxels_total{token=""}'] == 40 + 320 + 320
 
 
 # ------- the admin port, logs and metrics -------

@@ -13,7 +13,7 @@ foreach(name hash bricks order conv mlp pointwise operators samples)
   vx_unit_test(NAME test_kernels_${name} LIBS kernels base m LABELS mixes
     SOURCES tests/support/kernel_cloud.c tests/support/voxels.c)
 endforeach()
-foreach(name geometry geometry_predict geometry_room)
+foreach(name geometry geometry_bounds geometry_predict geometry_room)
   vx_unit_test(NAME test_${name} LIBS engine
     SOURCES tests/support/geometry_rig.c tests/support/voxels.c)
 endforeach()

@@ -142,3 +142,9 @@ void vx_cpu_tell(struct vx_cpu *cpu, void (*told)(void *context), void *context)
     VX_ASSERT(cpu->magic == CPU_MAGIC);
     vx_pool_tell(cpu->pool, told, context);
 }
+
+void vx_cpu_go_on(struct vx_cpu *cpu)
+{
+    VX_ASSERT(cpu->magic == CPU_MAGIC);
+    vx_pool_go_on(cpu->pool);
+}

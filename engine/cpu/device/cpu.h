@@ -83,6 +83,8 @@ void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
  * with each chunk but the first that this thread takes.  A chunk takes microseconds of most layers,
  * and of the widest seconds. */
 void vx_cpu_tell(struct vx_cpu *cpu, void (*told)(void *context), void *context);
+/* Calls told once: that thread is in a long loop of its own, outside of spread. */
+void vx_cpu_go_on(struct vx_cpu *cpu);
 
 void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args);
 /* Of the same its first `rows` rows only, for a warm-up. */

@@ -158,6 +158,12 @@ void vx_pool_tell(struct vx_pool *pool, void (*told)(void *context), void *conte
     pool->told_context = context;
 }
 
+void vx_pool_go_on(struct vx_pool *pool)
+{
+    VX_ASSERT(pool->magic == POOL_MAGIC);
+    if (pool->told) pool->told(pool->told_context);
+}
+
 /* Lets no more workers join, and waits until those inside have finished their chunk. */
 static void spread_finish(struct vx_pool *pool)
 {

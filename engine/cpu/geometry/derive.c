@@ -40,6 +40,31 @@ static int candidates_of(const struct vx_set_key *key, int axis, i32 p,
     return count;
 }
 
+static i32 common_divisor(i32 a, i32 b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* The most candidates that are one value of an axis.  FLOOR: those of a whole stride.  SPCONV: one
+ * for each offset.  EXPAND: p * stride + k * dilation is the same again for the next p and a k that
+ * differs by stride / gcd; LIVE and KEEP are such children, as wide as the stride. */
+static i64 shared_max(const struct vx_set_key *key, int axis)
+{
+    const i32 stride = key->stride[axis], kernel = key->kernel[axis];
+    if (key->rule == VX_SET_FLOOR) return stride;
+    if (key->rule == VX_SET_SPCONV) return kernel;
+    const i32 step = stride / common_divisor(stride, key->dilation[axis]);
+    return (kernel - 1) / step + 1;
+}
+
+i64 vx_derive_rows_least(const struct vx_set_key *key, i64 candidates, bool *exact)
+{
+    i64 shared = 1;
+    for (int axis = 0; axis < 3; axis++) shared *= shared_max(key, axis);
+    *exact = shared == 1;
+    return candidates / shared + (candidates % shared != 0);
+}
+
 /* Writes the candidates of one voxel, or only counts them. */
 static i64 voxel_candidates(const struct vx_set_key *key, u64 voxel, u64 *out,
                             struct vx_pieces_bounds *bounds)

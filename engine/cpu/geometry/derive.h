@@ -2,9 +2,10 @@
  *
  * Every voxel of the source names the voxels that follow from it, its candidates; sorted,
  * and each kept once, they are the new set.  A first pass counts them, so that the caller
- * can give the room.
+ * can give the room, or refuse a set that will be too large.
  *
  *   i64 count = vx_derive_count(cpu, &from, &key);
+ *   i64 least = vx_derive_rows_least(&key, count, &exact);
  *   vx_derive_fill(cpu, &from, &key, &candidates, &scan);
  *   vx_keys_sort(cpu, &scan, &sort);
  *   i64 rows = vx_derive_unique_count(cpu, &candidates);
@@ -26,6 +27,8 @@
 /* The candidates of all voxels of `from`, equal ones counted each time. */
 i64 vx_derive_count(struct vx_cpu *cpu, const struct vx_keys *from,
                     const struct vx_set_key *key);
+/* The fewest voxels that so many candidates can be; *exact: each is one of its own. */
+i64 vx_derive_rows_least(const struct vx_set_key *key, i64 candidates, bool *exact);
 /* Writes them to `candidates`, whose n is their count, those of each voxel behind those of
  * the voxel before it; rows are not set.  *scan gets their bounds. */
 void vx_derive_fill(struct vx_cpu *cpu, const struct vx_keys *from,

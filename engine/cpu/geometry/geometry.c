@@ -115,6 +115,7 @@ vx_status vx_geometry_hold(struct vx_geometry_cache *cache, struct vx_cpu *cpu,
 {
     VX_ASSERT(cache->magic == VX_GEOMETRY_CACHE_MAGIC);
     *geometry = NULL;
+    cache->cpu = cpu;
     struct vx_geometry *found = NULL;
     bool named = vx_coords_ref_there(view->coords_ref);
     const struct vx_coords_ref name = {view->coords_ref.low & cache->coords_ref_bits,

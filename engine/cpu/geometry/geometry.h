@@ -13,7 +13,7 @@
  *
  *   VX_TRY(vx_geometry_open(cache_bytes, &why, &cache));
  *   VX_TRY(vx_geometry_hold(cache, cpu, &view, &why, &geometry));
- *   VX_TRY(vx_geometry_set(geometry, cpu, &set_key, &why, &number));
+ *   VX_TRY(vx_geometry_set(geometry, cpu, &set_key, &why, &made));
  *   VX_TRY(vx_geometry_map(geometry, cpu, &key, &why, &map));
  *   vx_geometry_drop(cache, &geometry);
  *   vx_geometry_close(&cache);
@@ -29,8 +29,8 @@
  * Fails    INVALID_ARGUMENT for coordinates out of range or duplicate, with the rows, and
  *          for a coords_ref whose geometry has another number of voxels;
  *          FAILED_PRECONDITION for a coords_ref without coordinates that is not in the
- *          cache; RESOURCE_EXHAUSTED when a geometry does not fit although everything
- *          that is not in use was evicted, and the rest moved together.
+ *          cache; RESOURCE_EXHAUSTED for a set with more rows than it may have, and when a
+ *          geometry does not fit beside what is in use.  Neither evicts anything.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -95,11 +95,19 @@ VX_MUST_USE vx_status vx_geometry_hold(struct vx_geometry_cache *cache,
                                        struct vx_cpu *cpu,
                                        const struct vx_coords_view *view,
                                        struct vx_why *why, struct vx_geometry **geometry);
+/* How large a set may be, and is. */
+struct vx_geometry_made {
+    i64 rows_max; /* in: a larger set is not made; 0 = any that fits */
+    i32 number;   /* out: of the set, valid until drop; 0: it is not made */
+    i64 rows;     /* out: also of a set that is not made, as far as they were counted */
+    bool exact;   /* out: it has so many, else at least so many */
+};
 /* Finds or builds a set of a held geometry; key->from is 0 or a number that an earlier
- * call gave.  The number is valid until drop. */
+ * call gave.  A set that is larger than rows_max, or than what can be free, is refused as soon as
+ * that is certain: mostly before it takes room from anything else. */
 VX_MUST_USE vx_status vx_geometry_set(struct vx_geometry *geometry, struct vx_cpu *cpu,
                                       const struct vx_set_key *key, struct vx_why *why,
-                                      i32 *number);
+                                      struct vx_geometry_made *made);
 /* A set by logits, and its logits: (rows of key.from, children of a voxel), for KEEP
  * (rows of key.from, 1). */
 struct vx_geometry_prediction {
@@ -110,7 +118,8 @@ struct vx_geometry_prediction {
 VX_MUST_USE vx_status vx_geometry_predict(struct vx_geometry *geometry,
                                           struct vx_cpu *cpu,
                                           const struct vx_geometry_prediction *prediction,
-                                          struct vx_why *why, i32 *number);
+                                          struct vx_why *why,
+                                          struct vx_geometry_made *made);
 /* The first voxel, by sample x y z, with a logit that is not a number, and the first such
  * child; false: there is none. */
 bool vx_geometry_find_nan(const struct vx_geometry *geometry, struct vx_cpu *cpu,

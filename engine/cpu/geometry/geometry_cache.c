@@ -214,6 +214,58 @@ bool vx_geometry_evict(struct vx_geometry *geometry, enum vx_share kind, i64 mor
            (evict_held(cache, map_evict) || evict_held(cache, set_evict));
 }
 
+/* --- room --- */
+
+static size_t block_pages(const struct vx_geometry_block *block)
+{
+    return vx_round_up(block->bytes, VX_GEOMETRY_UNIT_BYTES);
+}
+
+/* The pages of a held geometry that no eviction frees. */
+static size_t held_pages(const struct vx_geometry_cache *cache,
+                         const struct vx_geometry *geometry)
+{
+    size_t pages = block_pages(&geometry->request.block);
+    for (i32 i = geometry->sets; i != VX_GEOMETRY_NONE; i = cache->sets[i].next)
+        if (cache->sets[i].used >= geometry->used)
+            pages += block_pages(&cache->sets[i].active.block);
+    for (i32 i = geometry->maps; i != VX_GEOMETRY_NONE; i = cache->maps[i].next)
+        if (cache->maps[i].used >= geometry->used)
+            pages += block_pages(&cache->maps[i].block);
+    return pages;
+}
+
+/* The pages that are left when everything is evicted that can be. */
+static size_t pages_in_use(const struct vx_geometry_cache *cache)
+{
+    size_t pages = 0;
+    for (i32 i = 0; i < VX_GEOMETRY_ENTRIES_MAX; i++)
+        if (cache->geometries[i].holds) pages += held_pages(cache, &cache->geometries[i]);
+    for (i32 i = 0; i < cache->loose_count; i++)
+        pages += block_pages(cache->loose[i].block);
+    return pages;
+}
+
+vx_status vx_geometry_check_room(const struct vx_geometry_cache *cache, size_t bytes,
+                                 size_t blocks, struct vx_why *why)
+{
+    const size_t need = blocks * vx_round_up(bytes, VX_GEOMETRY_UNIT_BYTES);
+    if (need <= cache->bytes - cache->pages) return VX_OK; /* nothing has to go */
+    VX_ENSURE_WHY(need <= cache->bytes, why, RESOURCE_EXHAUSTED,
+                  "the geometry does not fit in the geometry cache",
+                  "the geometry needs %zu bytes more in the geometry cache, cache_bytes "
+                  "is %zu",
+                  blocks * bytes, cache->bytes);
+    const size_t in_use = pages_in_use(cache);
+    VX_ENSURE_WHY(
+        need <= cache->bytes - in_use, why, RESOURCE_EXHAUSTED,
+        "the geometry does not fit in the geometry cache",
+        "the geometry needs %zu bytes more in the geometry cache; cache_bytes is "
+        "%zu, of which requests in use have %zu",
+        blocks * bytes, cache->bytes, in_use);
+    return VX_OK;
+}
+
 void vx_geometry_charge(struct vx_geometry *geometry, enum vx_share kind, i64 more)
 {
     struct vx_shares *shares = geometry->cache->shares;
@@ -230,25 +282,24 @@ vx_status vx_geometry_take(struct vx_geometry *geometry, size_t bytes, struct vx
     const bool could = vx_buddy_could(cache->buddy, bytes);
     size_t taken = vx_buddy_piece(VX_GEOMETRY_UNIT_BYTES, bytes);
     u64 offset;
-    /* A block that can never fit evicts nothing. */
-    VX_ENSURE_WHY(need <= cache->bytes, why, RESOURCE_EXHAUSTED,
-                  "the geometry does not fit in the geometry cache",
-                  "the geometry needs %zu bytes more in the geometry cache, cache_bytes "
-                  "is %zu",
-                  bytes, cache->bytes);
-    while (!vx_buddy_take(cache->buddy, bytes, &offset)) {
+    bool there = vx_buddy_take(cache->buddy, bytes, &offset);
+    if (!there) VX_TRY(vx_geometry_check_room(cache, bytes, 1, why));
+    while (!there) {
         const bool fits = need <= cache->bytes - cache->pages;
-        if ((could || !fits) && vx_geometry_evict(geometry, VX_SHARE_BYTES, (i64)need))
-            continue;
-        VX_ENSURE_WHY(fits && !cache->still, why, RESOURCE_EXHAUSTED,
+        if (fits && !could) break;
+        if (!vx_geometry_evict(geometry, VX_SHARE_BYTES, (i64)need)) break;
+        there = vx_buddy_take(cache->buddy, bytes, &offset);
+    }
+    if (!there) {
+        VX_ENSURE_WHY(!cache->still, why, RESOURCE_EXHAUSTED,
                       "the geometry does not fit in the geometry cache",
-                      "the geometry needs %zu bytes more in the geometry cache; "
-                      "cache_bytes is %zu, of which requests in use have %zu",
-                      bytes, cache->bytes, cache->pages);
+                      "the geometry needs %zu bytes more in the geometry cache, in which "
+                      "a long request keeps its blocks",
+                      bytes);
+        VX_ASSERT(need <= cache->bytes - cache->pages); /* as checked above */
         offset = vx_geometry_pack(cache);
         vx_buddy_take_at(cache->buddy, offset, need);
         taken = need;
-        break;
     }
     *block = (struct vx_geometry_block){offset, bytes, taken};
     cache->pages += need;

@@ -1,7 +1,8 @@
 /* geometry_parts - the state of the geometry cache, for the files that carry it out.
  *
  * geometry.c finds and holds geometries, geometry_sets.c adds sets and maps to one that is
- * held, geometry_cache.c gives out the memory and evicts, pack.c moves it together.
+ * held, geometry_build.c makes the voxels of a set, geometry_cache.c gives out the memory and
+ * evicts, pack.c moves it together.
  *
  * Owner    the cache owns every entry and every block of the range.
  * Thread   one at a time (the device thread).
@@ -96,6 +97,7 @@ struct vx_geometry_cache {
     size_t bytes;
     struct vx_buddy *buddy;
     struct vx_shares *shares; /* its entries are the geometries */
+    struct vx_cpu *cpu; /* of the last hold, whose caller keeps it */
     /* Bytes of all blocks, each in whole pages: what they need when packed. */
     size_t pages;
     i32 loose_count;
@@ -141,6 +143,11 @@ bool vx_geometry_evict(struct vx_geometry *geometry, enum vx_share kind, i64 mor
 /* If a held geometry has VX_GEOMETRY_OWN_SETS sets, evicts all that its request has not asked for:
  * one at a time would be the last that was made, which may be the next that is asked for. */
 void vx_geometry_trim(struct vx_geometry_cache *cache, struct vx_geometry *geometry);
+/* Fails unless so many blocks of so many bytes would find room if everything were evicted that can
+ * be; evicts nothing. */
+VX_MUST_USE vx_status vx_geometry_check_room(const struct vx_geometry_cache *cache,
+                                             size_t bytes, size_t blocks,
+                                             struct vx_why *why);
 /* Counts what a held geometry has more of, or less.  It belongs to the origin that built the last
  * of it.  By the last use an origin could take what it knows of another's and then lose it; by the
  * first it could make another's share grow, for which that would give all else that it has. */
@@ -148,7 +155,7 @@ void vx_geometry_charge(struct vx_geometry *geometry, enum vx_share kind, i64 mo
 /* Takes a block of the range for a held geometry; evicts until one is free or nothing is left to
  * evict, and then packs.  So it fails only when what is in use leaves less than `bytes`, in whole
  * pages.  All other blocks may move: pointers into them are read again, and who has one that
- * belongs to no geometry lists it as loose. */
+ * belongs to no geometry lists it as loose.  A block that cannot fit evicts nothing. */
 VX_MUST_USE vx_status vx_geometry_take(struct vx_geometry *geometry, size_t bytes,
                                        struct vx_why *why,
                                        struct vx_geometry_block *block);
@@ -174,5 +181,39 @@ void vx_geometry_point_keys(const struct vx_geometry_cache *cache,
 /* The set of that number: 0, or of vx_geometry_set. */
 const struct vx_active_set *vx_geometry_active(const struct vx_geometry *geometry,
                                                i32 number);
+
+/* --- geometry_build.c --- */
+
+/* Two blocks of keys, which a sort needs, listed as loose. */
+struct vx_geometry_candidates {
+    struct vx_keys_sort sort;
+    struct vx_keys_scan scan;
+    struct vx_geometry_block blocks[2];
+    int taken;
+};
+VX_MUST_USE vx_status vx_geometry_candidates_take(
+    struct vx_geometry *geometry, i64 count, struct vx_why *why,
+    struct vx_geometry_candidates *candidates);
+void vx_geometry_candidates_give(struct vx_geometry *geometry,
+                                 struct vx_geometry_candidates *candidates);
+
+/* A set that is made. */
+struct vx_geometry_build {
+    struct vx_geometry *geometry;
+    struct vx_cpu *cpu;
+    const struct vx_geometry_prediction *prediction; /* logits NULL: by the key alone */
+    struct vx_why *why;
+    struct vx_geometry_made *made;
+    i64 candidates;              /* the first call sets it, the second one reads it */
+    struct vx_active_set active; /* out; its block is the caller's */
+};
+/* Counts what the set is made from.  Fails if it is then certain that the set is too large; it has
+ * taken and evicted nothing. */
+VX_MUST_USE vx_status vx_geometry_build_count(struct vx_geometry_build *build);
+/* Makes the voxels. */
+VX_MUST_USE vx_status vx_geometry_build_set(struct vx_geometry_build *build);
+/* Sets the rows of a set, and fails if they are more than it may have. */
+VX_MUST_USE vx_status vx_geometry_check_rows(struct vx_geometry_made *made, i64 rows,
+                                             bool exact, struct vx_why *why);
 
 #endif

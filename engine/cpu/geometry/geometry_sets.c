@@ -32,167 +32,39 @@ static i32 set_find(const struct vx_geometry *geometry, const struct vx_set_key 
     return VX_GEOMETRY_NONE;
 }
 
-/* Two blocks of candidates, which a sort needs, and the room they were taken in. */
-struct candidates {
-    struct vx_keys_sort sort;
-    struct vx_keys_scan scan;
-    struct vx_geometry_block blocks[2];
-    int taken;
-};
-
-static void candidates_give_last(struct vx_geometry *geometry,
-                                 struct candidates *candidates)
-{
-    vx_geometry_settle(geometry->cache);
-    vx_geometry_give(geometry, &candidates->blocks[--candidates->taken]);
-}
-
-static void candidates_give(struct vx_geometry *geometry, struct candidates *candidates)
-{
-    while (candidates->taken) candidates_give_last(geometry, candidates);
-}
-
-static vx_status candidates_take(struct vx_geometry *geometry, i64 count,
-                                 struct vx_why *why, struct candidates *candidates)
-{
-    struct vx_geometry_cache *cache = geometry->cache;
-    VX_ENSURE_WHY(count <= VX_VOXELS_MAX, why, RESOURCE_EXHAUSTED,
-                  "a set has too many candidates",
-                  "%lld candidates for the voxels of a set, expected at most %d",
-                  (long long)count, VX_VOXELS_MAX);
-    struct vx_keys *keys[] = {&candidates->sort.set, &candidates->sort.scratch};
-    for (int i = 0; i < 2; i++) {
-        struct vx_geometry_block *block = &candidates->blocks[i];
-        VX_TRY(vx_geometry_take_keys(geometry, count, why, block, keys[i]));
-        vx_geometry_loosen(cache, &(struct vx_geometry_part){block, keys[i], NULL});
-        candidates->taken++;
-    }
-    candidates->sort.counts = cache->counts;
-    return VX_OK;
-}
-
-/* A set to make. */
-struct source {
-    struct vx_keys from;
-    const struct vx_set_key *key;
-    const f32 *logits; /* NULL: by the key alone */
-};
-
-static struct source source_make(const struct vx_geometry *geometry,
-                                 const struct vx_geometry_prediction *prediction)
-{
-    const struct vx_set_key *key = &prediction->key;
-    struct source source = {vx_geometry_active(geometry, key->from)->set, key,
-                            prediction->logits};
-    /* A warm-up's, in place of a set by logits: what follows from the first voxels. */
-    bool part = !vx_set_is_predicted(key) && key->top && source.from.n > key->top;
-    if (part) source.from.n = key->top;
-    return source;
-}
-
-static i64 source_count(const struct source *source, struct vx_cpu *cpu)
-{
-    const struct vx_predict predict = {&source->from, source->key, source->logits};
-    return source->logits ? vx_predict_count(cpu, &predict)
-                          : vx_derive_count(cpu, &source->from, source->key);
-}
-
-static void source_fill(const struct source *source, struct vx_cpu *cpu,
-                        struct candidates *candidates)
-{
-    const struct vx_predict predict = {&source->from, source->key, source->logits};
-    if (source->logits)
-        vx_predict_fill(cpu, &predict, &candidates->sort.set, &candidates->scan);
-    else
-        vx_derive_fill(cpu, &source->from, source->key, &candidates->sort.set,
-                       &candidates->scan);
-}
-
-/* Makes the voxels of a set; *active is filled and holds a block when this succeeds. */
-static vx_status set_build(struct vx_geometry *geometry, struct vx_cpu *cpu,
-                           const struct vx_geometry_prediction *prediction,
-                           struct vx_why *why, struct vx_active_set *active)
-{
-    struct candidates candidates = {.taken = 0};
-    struct source source = source_make(geometry, prediction);
-    vx_status status;
-    i64 count = source_count(&source, cpu);
-    VX_TRY_OR(status, out, candidates_take(geometry, count, why, &candidates));
-    source = source_make(geometry, prediction); /* where its keys are now */
-    source_fill(&source, cpu, &candidates);
-    vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
-    i64 rows = vx_derive_unique_count(cpu, &candidates.sort.set);
-    /* The scratch of the sort is free again. */
-    candidates_give_last(geometry, &candidates);
-    VX_TRY_OR(status, out,
-              vx_geometry_take_keys(geometry, rows, why, &active->block, &active->set));
-    vx_derive_unique(cpu, &candidates.sort.set, &active->set);
-    active->scan = candidates.scan;
-    active->scan.n = rows;
-    active->scan.sorted = true;
-out:
-    candidates_give(geometry, &candidates);
-    return status;
-}
-
-/* The sample of each voxel, which ascend: each of them is found by bisection. */
-static vx_status samples_build(struct vx_geometry *geometry, i32 from, struct vx_why *why,
-                               struct vx_active_set *active)
-{
-    struct vx_geometry_samples samples;
-    vx_geometry_samples_get(geometry, from, &samples);
-    VX_TRY(vx_geometry_take_keys(geometry, samples.count, why, &active->block,
-                                 &active->set));
-    const u64 *keys = vx_geometry_active(geometry, from)->set.keys;
-    struct vx_keys *set = &active->set;
-    for (i32 i = 0; i < samples.count; i++) {
-        set->keys[i] = vx_key_pack(vx_key_sample(keys[samples.starts[i]]), 0, 0, 0);
-        set->rows[i] = i;
-    }
-    set->keys[set->n] = VX_KEY_EMPTY;
-    set->rows[set->n] = 0;
-    active->scan = (struct vx_keys_scan){.n = set->n, .sorted = true};
-    if (!set->n) return VX_OK;
-    active->scan.least[0] = vx_key_sample(set->keys[0]);
-    active->scan.most[0] = vx_key_sample(set->keys[set->n - 1]);
-    return VX_OK;
-}
-
 /* Whether a set depends on features. */
 static bool set_passes(const struct vx_geometry *geometry, i32 number)
 {
     return number && geometry->cache->sets[number - 1].passing;
 }
 
-static vx_status set_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
-                          const struct vx_geometry_prediction *prediction,
-                          struct vx_why *why, i32 *index)
+/* Makes a set and numbers it. */
+static vx_status set_make(struct vx_geometry_build *build)
 {
+    struct vx_geometry *geometry = build->geometry;
     struct vx_geometry_cache *cache = geometry->cache;
-    struct vx_active_set active = {.block = {0}};
-    const struct vx_set_key *key = &prediction->key;
+    const struct vx_set_key *key = &build->prediction->key;
+    VX_TRY(vx_geometry_build_count(build));
     vx_geometry_trim(cache, geometry);
     while (cache->sets_free == VX_GEOMETRY_NONE &&
            vx_geometry_evict(geometry, VX_SHARE_SETS, 1))
         continue;
-    VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, why, RESOURCE_EXHAUSTED,
+    VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, build->why, RESOURCE_EXHAUSTED,
                   "too many sets of voxels are in use at once",
                   "at most %d sets of voxels may be in use at once",
                   VX_GEOMETRY_SETS_MAX);
-    if (key->rule == VX_SET_SAMPLES)
-        VX_TRY(samples_build(geometry, key->from, why, &active));
-    else
-        VX_TRY(set_build(geometry, cpu, prediction, why, &active));
-    *index = cache->sets_free;
-    struct vx_set_entry *made = &cache->sets[*index];
+    VX_TRY(vx_geometry_build_set(build));
+    const i32 index = cache->sets_free;
+    struct vx_set_entry *made = &cache->sets[index];
     cache->sets_free = made->next;
     *made = (struct vx_set_entry){.key = *key,
-                                  .active = active,
+                                  .active = build->active,
                                   .passing = vx_set_is_predicted(key) ||
                                              set_passes(geometry, key->from),
                                   .next = geometry->sets};
-    geometry->sets = *index;
+    geometry->sets = index;
     vx_geometry_charge(geometry, VX_SHARE_SETS, 1);
+    build->made->number = index + 1;
     return VX_OK;
 }
 
@@ -204,42 +76,56 @@ static void count_miss(struct vx_geometry *geometry, bool passing)
     geometry->was_hit = false;
 }
 
+/* What a set that is to be found or made says before. */
+static void made_begin(struct vx_geometry_made *made)
+{
+    *made = (struct vx_geometry_made){.rows_max = made->rows_max};
+}
+
 vx_status vx_geometry_set(struct vx_geometry *geometry, struct vx_cpu *cpu,
-                          const struct vx_set_key *key, struct vx_why *why, i32 *number)
+                          const struct vx_set_key *key, struct vx_why *why,
+                          struct vx_geometry_made *made)
 {
     VX_ASSERT(geometry->magic == VX_GEOMETRY_MAGIC);
     VX_ASSERT(geometry->holds > 0);
     VX_ASSERT(key->rule != VX_SET_REQUEST);
     VX_ASSERT(!vx_set_is_predicted(key));
     struct vx_geometry_cache *cache = geometry->cache;
-    i32 index = set_find(geometry, key);
-    *number = 0;
+    const i32 index = set_find(geometry, key);
+    made_begin(made);
     if (index != VX_GEOMETRY_NONE) {
+        VX_TRY(vx_geometry_check_rows(made, cache->sets[index].active.scan.n, true, why));
+        made->number = index + 1;
         cache->hits++;
     } else {
         const struct vx_geometry_prediction none = {.key = *key};
-        VX_TRY(set_make(geometry, cpu, &none, why, &index));
-        count_miss(geometry, cache->sets[index].passing);
+        VX_TRY(set_make(&(struct vx_geometry_build){.geometry = geometry,
+                                                    .cpu = cpu,
+                                                    .prediction = &none,
+                                                    .why = why,
+                                                    .made = made}));
+        count_miss(geometry, set_passes(geometry, made->number));
     }
-    cache->sets[index].used = ++cache->now;
-    *number = index + 1;
+    cache->sets[made->number - 1].used = ++cache->now;
     return VX_OK;
 }
 
 vx_status vx_geometry_predict(struct vx_geometry *geometry, struct vx_cpu *cpu,
                               const struct vx_geometry_prediction *prediction,
-                              struct vx_why *why, i32 *number)
+                              struct vx_why *why, struct vx_geometry_made *made)
 {
     VX_ASSERT(geometry->magic == VX_GEOMETRY_MAGIC);
     VX_ASSERT(geometry->holds > 0);
     VX_ASSERT(vx_set_is_predicted(&prediction->key));
     VX_ASSERT(prediction->logits);
     struct vx_geometry_cache *cache = geometry->cache;
-    i32 index;
-    *number = 0;
-    VX_TRY(set_make(geometry, cpu, prediction, why, &index));
-    cache->sets[index].used = ++cache->now;
-    *number = index + 1;
+    made_begin(made);
+    VX_TRY(set_make(&(struct vx_geometry_build){.geometry = geometry,
+                                                .cpu = cpu,
+                                                .prediction = prediction,
+                                                .why = why,
+                                                .made = made}));
+    cache->sets[made->number - 1].used = ++cache->now;
     return VX_OK;
 }
 
@@ -361,7 +247,7 @@ static vx_status order_fill(struct vx_geometry *geometry, struct vx_cpu *cpu,
                             struct vx_map *map)
 {
     const struct vx_keys *set = &vx_geometry_active(geometry, map->key.to)->set;
-    struct candidates candidates = {.taken = 0};
+    struct vx_geometry_candidates candidates = {.taken = 0};
     struct vx_keys *sorted = &candidates.sort.set;
     struct vx_set_key cells = {.rule = VX_SET_FLOOR};
     const size_t bytes = (size_t)set->n * sizeof *map->nbr;
@@ -370,13 +256,14 @@ static vx_status order_fill(struct vx_geometry *geometry, struct vx_cpu *cpu,
     if (!set->n) return VX_OK;
     memcpy(cells.stride, map->key.stride, sizeof cells.stride);
     vx_geometry_loosen(geometry->cache, &(struct vx_geometry_part){block, NULL, map});
-    VX_TRY_OR(status, out, candidates_take(geometry, set->n, why, &candidates));
+    VX_TRY_OR(status, out,
+              vx_geometry_candidates_take(geometry, set->n, why, &candidates));
     vx_derive_fill(cpu, set, &cells, sorted, &candidates.scan);
-    memcpy(sorted->rows, set->rows, bytes);
+    vx_keys_copy(cpu, sorted->rows, set->rows, bytes);
     vx_keys_sort(cpu, &candidates.scan, &candidates.sort);
-    memcpy(vx_geometry_at(geometry->cache, block), sorted->rows, bytes);
+    vx_keys_copy(cpu, vx_geometry_at(geometry->cache, block), sorted->rows, bytes);
 out:
-    candidates_give(geometry, &candidates);
+    vx_geometry_candidates_give(geometry, &candidates);
     vx_geometry_settle(geometry->cache);
     return status;
 }

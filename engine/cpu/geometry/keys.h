@@ -47,9 +47,14 @@ void vx_keys_pack(struct vx_cpu *cpu, const struct vx_coords_view *view,
 bool vx_keys_equal(struct vx_cpu *cpu, const struct vx_coords_view *view,
                    const struct vx_keys *set);
 
-/* Most chunks that a sort is cut into, for any number of threads. */
-#define VX_KEYS_PIECES_MAX 16
+/* Most chunks that a sort is cut into, for any number of threads and rows: 2^30 rows take a tenth
+ * of a second each. */
+#define VX_KEYS_PIECES_MAX 256
 #define VX_KEYS_DIGIT_BITS 11
+
+/* Into how many n rows are cut: one for each thread, if they have `least` rows or more, and so many
+ * that none has more than `most`. */
+i64 vx_keys_pieces(const struct vx_cpu *cpu, i64 n, i64 least, i64 most);
 
 struct vx_keys_sort {
     struct vx_keys set;                     /* packed; sorted on return */
@@ -59,6 +64,9 @@ struct vx_keys_sort {
 /* Stable: equal keys stay in the order of their rows. */
 void vx_keys_sort(struct vx_cpu *cpu, const struct vx_keys_scan *scan,
                   const struct vx_keys_sort *sort);
+
+/* memcpy by all threads. */
+void vx_keys_copy(struct vx_cpu *cpu, void *to, const void *from, size_t bytes);
 
 /* The first index in [begin, n] of the sorted `set` whose key is not below `key`. */
 static inline i64 vx_keys_place(const struct vx_keys *set, i64 begin, u64 key)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/process/check.h"
+#include "engine/cpu/device/cpu.h"
 #include "engine/cpu/geometry/geometry_parts.h"
 #include "engine/cpu/geometry/room.h"
 
@@ -77,6 +78,19 @@ static void parts_sort(struct vx_geometry_part *parts, i32 count)
         }
 }
 
+/* Bytes that are moved at once; behind each the device's thread says that it goes on. */
+#define MOVE_BYTES ((size_t)16 << 20)
+
+/* Moves bytes to a place before their own. */
+static void bytes_move(struct vx_geometry_cache *cache, u64 to, u64 from, size_t bytes)
+{
+    for (size_t at = 0, piece; at < bytes; at += piece) {
+        piece = bytes - at < MOVE_BYTES ? bytes - at : MOVE_BYTES;
+        memmove(cache->range + to + at, cache->range + from + at, piece);
+        if (at + piece < bytes) vx_cpu_go_on(cache->cpu);
+    }
+}
+
 /* The places from `offset` to the part's own end are its own or free. */
 static void part_move(struct vx_geometry_cache *cache,
                       const struct vx_geometry_part *part, u64 offset)
@@ -87,7 +101,7 @@ static void part_move(struct vx_geometry_cache *cache,
     VX_ASSERT(offset <= block->offset);
     vx_buddy_give_at(cache->buddy, block->offset, block->taken);
     vx_buddy_take_at(cache->buddy, offset, pages);
-    memmove(cache->range + offset, cache->range + block->offset, block->bytes);
+    bytes_move(cache, offset, block->offset, block->bytes);
     block->offset = offset;
     block->taken = pages;
     if (part->keys)

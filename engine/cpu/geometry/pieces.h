@@ -19,8 +19,10 @@
 #include "engine/cpu/device/cpu.h"
 #include "engine/cpu/geometry/keys.h"
 
-/* Fewest voxels of a chunk. */
+/* Fewest voxels of a chunk, and most while there are fewer than VX_KEYS_PIECES_MAX chunks: with each
+ * the device's thread says that it goes on (cpu.h), and of one voxel 343 others may follow. */
 #define VX_PIECES_ROWS_MIN 4096
+#define VX_PIECES_ROWS_MAX 16384
 
 struct vx_pieces {
     i64 rows; /* of one chunk */
@@ -31,10 +33,10 @@ struct vx_pieces {
 
 static inline struct vx_pieces vx_pieces_cut(const struct vx_cpu *cpu, i64 n)
 {
-    struct vx_pieces pieces = {.rows = n, .count = vx_cpu_threads(cpu), .n = n};
-    if (pieces.count > VX_KEYS_PIECES_MAX) pieces.count = VX_KEYS_PIECES_MAX;
-    if (pieces.count > n / VX_PIECES_ROWS_MIN) pieces.count = n / VX_PIECES_ROWS_MIN;
-    if (pieces.count < 1) pieces.count = 1;
+    struct vx_pieces pieces = {
+        .rows = n,
+        .n = n,
+        .count = vx_keys_pieces(cpu, n, VX_PIECES_ROWS_MIN, VX_PIECES_ROWS_MAX)};
     if (!n) return pieces;
     pieces.rows = (n - 1) / pieces.count + 1;
     pieces.count = (n - 1) / pieces.rows + 1;

@@ -10,6 +10,7 @@
 
 /* Without `top`, KEEP is LIVE of blocks of one voxel. */
 struct job {
+    struct vx_cpu *cpu;
     const struct vx_predict *predict;
     struct vx_pieces pieces;
     i32 children;
@@ -17,10 +18,11 @@ struct job {
     struct vx_pieces_bounds bounds[VX_KEYS_PIECES_MAX];
 };
 
-static struct job job_make(const struct vx_cpu *cpu, const struct vx_predict *predict)
+static struct job job_make(struct vx_cpu *cpu, const struct vx_predict *predict)
 {
     const i32 *stride = predict->key->stride;
-    return (struct job){.predict = predict,
+    return (struct job){.cpu = cpu,
+                        .predict = predict,
                         .pieces = vx_pieces_cut(cpu, predict->from->n),
                         .children = stride[0] * stride[1] * stride[2]};
 }
@@ -134,6 +136,13 @@ static const struct digit {
 } digits[] = {{21, 11}, {10, 11}, {0, 10}};
 #define DIGIT_VALUES (1 << 11)
 
+/* These loops are the device thread's alone: it says after so many voxels that it goes on. */
+#define TOLD_ROWS (1 << 18)
+static inline void top_tell(const struct job *job, i64 index)
+{
+    if (index % TOLD_ROWS == TOLD_ROWS - 1) vx_cpu_go_on(job->cpu);
+}
+
 /* A number that rises with the logit; equal logits have equal ones, -0 and 0 too. */
 static u32 rank_of(f32 logit)
 {
@@ -160,6 +169,7 @@ static u32 rank_last(const struct job *job, i64 begin, i64 end, i64 *ties)
     for (size_t d = 0; d < VX_COUNT(digits); d++) {
         u32 counts[DIGIT_VALUES] = {0}, most = (UINT32_C(1) << digits[d].bits) - 1;
         for (i64 i = begin; i < end; i++) {
+            top_tell(job, i);
             u32 mine = rank_of(job_logits(job, i)[0]);
             if ((mine & known) == rank) counts[mine >> digits[d].shift & most]++;
         }
@@ -182,6 +192,7 @@ static void top_write(const struct job *job, struct writer *writer)
         i64 ties = 0;
         u32 last = all ? 0 : rank_last(job, begin, end, &ties);
         for (i64 i = begin; i < end; i++) {
+            top_tell(job, i);
             u32 rank = rank_of(job_logits(job, i)[0]);
             if (!all && (rank < last || (rank == last && ties-- <= 0))) continue;
             u64 key = from->keys[i];

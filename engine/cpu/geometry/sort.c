@@ -9,8 +9,13 @@
 
 #define DIGITS (1 << VX_KEYS_DIGIT_BITS)
 
-/* Fewest rows of a chunk: with fewer, clearing the histogram takes longest. */
+/* Fewest rows of a chunk: with fewer, clearing the histogram takes longest.  Most: with each the
+ * device's thread says that it goes on (cpu.h), and the prefix sum of more chunks takes longer. */
 #define PIECE_ROWS_MIN 8192
+#define PIECE_ROWS_MAX (1 << 18)
+
+/* Bytes of a chunk that is copied. */
+#define COPY_BYTES (1 << 20)
 
 /* A radix sort from the lowest digit up.  The coordinates of one request use a small part
  * of the 63 bits of a key, so digits are taken from the bits that vary: each field minus
@@ -80,6 +85,32 @@ static void prefix(struct radix *radix, i64 pieces)
     }
 }
 
+i64 vx_keys_pieces(const struct vx_cpu *cpu, i64 n, i64 least, i64 most)
+{
+    i64 pieces = vx_cpu_threads(cpu);
+    if (pieces > n / least) pieces = n / least;
+    if (pieces < (n - 1) / most + 1) pieces = (n - 1) / most + 1;
+    if (pieces > VX_KEYS_PIECES_MAX) pieces = VX_KEYS_PIECES_MAX;
+    return pieces ? pieces : 1;
+}
+
+struct copy {
+    u8 *to;
+    const u8 *from;
+};
+
+static void copy_task(void *context, i64 begin, i64 end)
+{
+    const struct copy *copy = context;
+    memcpy(copy->to + begin, copy->from + begin, (size_t)(end - begin));
+}
+
+void vx_keys_copy(struct vx_cpu *cpu, void *to, const void *from, size_t bytes)
+{
+    struct copy copy = {to, from};
+    vx_cpu_spread(cpu, (i64)bytes, COPY_BYTES, copy_task, &copy);
+}
+
 void vx_keys_sort(struct vx_cpu *cpu, const struct vx_keys_scan *scan,
                   const struct vx_keys_sort *sort)
 {
@@ -94,9 +125,7 @@ void vx_keys_sort(struct vx_cpu *cpu, const struct vx_keys_scan *scan,
         radix.bits[field] = vx_bit_length((u64)(scan->most[field] - scan->least[field]));
         bits += radix.bits[field];
     }
-    i64 pieces = vx_cpu_threads(cpu);
-    if (pieces > VX_KEYS_PIECES_MAX) pieces = VX_KEYS_PIECES_MAX;
-    if (pieces > n / PIECE_ROWS_MIN) pieces = n / PIECE_ROWS_MIN ? n / PIECE_ROWS_MIN : 1;
+    i64 pieces = vx_keys_pieces(cpu, n, PIECE_ROWS_MIN, PIECE_ROWS_MAX);
     radix.piece_rows = (n - 1) / pieces + 1;
     pieces = (n - 1) / radix.piece_rows + 1;
     for (; radix.shift < bits; radix.shift += VX_KEYS_DIGIT_BITS) {
@@ -108,7 +137,9 @@ void vx_keys_sort(struct vx_cpu *cpu, const struct vx_keys_scan *scan,
         radix.from = sorted;
     }
     if (radix.from.keys != sort->set.keys) {
-        memcpy(sort->set.keys, radix.from.keys, (size_t)n * sizeof *sort->set.keys);
-        memcpy(sort->set.rows, radix.from.rows, (size_t)n * sizeof *sort->set.rows);
+        vx_keys_copy(cpu, sort->set.keys, radix.from.keys,
+                     (size_t)n * sizeof *sort->set.keys);
+        vx_keys_copy(cpu, sort->set.rows, radix.from.rows,
+                     (size_t)n * sizeof *sort->set.rows);
     }
 }

@@ -117,7 +117,7 @@ static i32 last_stage(const struct vx_job *job)
     return job->plan->stages_count - 1;
 }
 
-/* The work of all sets. */
+/* The work of all maps. */
 static void job_cost(const struct vx_job *job)
 {
     const struct vx_plan *plan = job->plan;
@@ -125,15 +125,17 @@ static void job_cost(const struct vx_job *job)
     for (i32 i = 0; i < plan->maps_count; i++)
         if (!vx_map_is_one(&plan->maps[i])) pairs += job->maps[i]->pairs;
     job->item->pairs = pairs;
-    job->item->set_voxels = vx_plan_set_voxels(plan, job->rows);
 }
 
-/* The sets and maps of a stage, and whether they fit its dense outputs and the block. */
+/* The sets and maps of a stage, and whether they fit its dense outputs and the block.  The voxels
+ * of its sets also count if it fails: they have been made, and are paid for. */
 static vx_status job_geometry(struct vx_job *job, i32 stage)
 {
     i64 start = vx_clock_ns();
     vx_status status = stage ? VX_OK : vx_job_hold(job);
-    if (!status.fault) status = vx_job_stage(job, stage);
+    const bool held = !status.fault;
+    if (held) status = vx_job_stage(job, stage);
+    if (held) job->item->set_voxels = vx_plan_set_voxels(job->plan, job->rows);
     job->item->geometry_ns += vx_clock_ns() - start;
     if (!status.fault) status = vx_job_dense_check(job, stage);
     return status.fault ? status : vx_job_place(job, stage);

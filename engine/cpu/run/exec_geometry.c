@@ -87,25 +87,23 @@ void vx_job_tell_again(const struct vx_job *job)
 /* What a warm-up takes in place of a set by logits: all children but those with z above 0,
  * which is half of most blocks, as on a surface; or all voxels.  Of the first voxels only, if
  * they would be more than the set can have.  It follows from coordinates alone and is kept. */
-static vx_status stand_in(struct vx_job *job, i32 set)
+static vx_status stand_in(struct vx_job *job, i32 set, struct vx_geometry_made *made)
 {
     const struct vx_plan *plan = job->plan;
-    const struct vx_set_key *made = &plan->sets[set].key;
-    i64 most[VX_SETS_MAX], bound, children = (i64)made->stride[0] * made->stride[1];
+    struct vx_set_key key = plan->sets[set].key;
+    i64 most[VX_SETS_MAX], bound, children = (i64)key.stride[0] * key.stride[1];
     vx_sets_rows_max(plan->sets, plan->sets_count, job->item->voxels, most);
-    bound = made->top && made->top < most[set] ? made->top : most[set];
-    struct vx_set_key key = *made;
+    bound = key.top && key.top < most[set] ? key.top : most[set];
     key.rule = VX_SET_EXPAND;
-    key.from = job->sets[made->from];
+    key.from = job->sets[key.from];
     key.by = 0;
     key.kernel[2] = 1;
     if (bound < children) key.kernel[0] = key.kernel[1] = 1, children = 1;
     key.top = (i32)(bound / children);
-    return vx_geometry_set(job->geometry, job->exec->cpu, &key, &job->item->why,
-                           &job->sets[set]);
+    return vx_geometry_set(job->geometry, job->exec->cpu, &key, &job->item->why, made);
 }
 
-static vx_status predict(struct vx_job *job, i32 set)
+static vx_status predict(struct vx_job *job, i32 set, struct vx_geometry_made *made)
 {
     const struct vx_plan *plan = job->plan;
     struct vx_geometry_prediction prediction = {plan->sets[set].key,
@@ -115,18 +113,32 @@ static vx_status predict(struct vx_job *job, i32 set)
     if (vx_geometry_find_nan(job->geometry, job->exec->cpu, &prediction, voxel, &child))
         return vx_plan_not_a_number(plan, set, voxel, child, &job->item->why);
     return vx_geometry_predict(job->geometry, job->exec->cpu, &prediction,
-                               &job->item->why, &job->sets[set]);
+                               &job->item->why, made);
 }
 
-static vx_status make_set(struct vx_job *job, i32 set)
+static vx_status find_set(struct vx_job *job, i32 set, struct vx_geometry_made *made)
 {
     struct vx_set_key key = job->plan->sets[set].key;
     key.from = job->sets[key.from];
     if (key.rule == VX_SET_SPCONV) memcpy(key.shape, job->shapes[set], sizeof key.shape);
     if (!vx_set_is_predicted(&key))
         return vx_geometry_set(job->geometry, job->exec->cpu, &key, &job->item->why,
-                               &job->sets[set]);
-    return job->made_up ? stand_in(job, set) : predict(job, set);
+                               made);
+    return job->made_up ? stand_in(job, set, made) : predict(job, set, made);
+}
+
+/* Gets a set.  One that is refused counts as many rows as were looked at to count its own: those of
+ * the set that it follows from, or fewer.  They are a part of what a failed request costs. */
+static vx_status make_set(struct vx_job *job, i32 set)
+{
+    const struct vx_set *it = &job->plan->sets[set];
+    struct vx_geometry_made made = {.rows_max = it->rows_max};
+    vx_status status = find_set(job, set, &made);
+    i64 looked = job->rows[it->key.from];
+    job->sets[set] = made.number;
+    job->rows[set] = status.fault && looked < made.rows ? looked : made.rows;
+    VX_TRY(vx_plan_check_set(job->plan, set, made.rows, made.exact, &job->item->why));
+    return status;
 }
 
 /* Whether one more part is wanted: a warm-up takes a few at a time. */
@@ -143,8 +155,6 @@ static vx_status stage_sets(struct vx_job *job, i32 stage)
         if (plan->sets[i].stage != stage || !parts_take(job) || !i) continue;
         vx_job_tell(job);
         VX_TRY(make_set(job, i));
-        job->rows[i] = vx_geometry_rows(job->geometry, job->sets[i]);
-        VX_TRY(vx_plan_check_set(plan, i, job->rows[i], true, &job->item->why));
     }
     return VX_OK;
 }

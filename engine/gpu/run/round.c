@@ -144,7 +144,13 @@ static void member_answer(struct vx_gpu_round *round, i32 index, bool counted)
     struct vx_item *item = member->item;
     struct vx_gpu_piece_result result =
         counted ? round->lane->answers[index] : nothing_wrong;
-    if (item->status.fault) return; /* in a stage of the round, or of its dense outputs */
+    if (item->status
+            .fault) { /* in a stage, which has counted, of its dense outputs, or places */
+        const i64 *rows = round->rows + (i64)index * round->model->plan->sets_count;
+        if (!item->set_voxels)
+            item->set_voxels = vx_plan_set_voxels(round->model->plan, rows);
+        return;
+    }
     if (member->compared && round->lane->answers[index].differs) {
         member->again = true;
         return;

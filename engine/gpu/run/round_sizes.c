@@ -193,6 +193,25 @@ static void kept_leave(struct vx_gpu_round *round, i32 r)
     vx_gpu_store_drop(round->room->store, &member->kept);
 }
 
+/* Fails if a set of request r has more rows than it may have; then what the device has made of its
+ * sets is what it costs. */
+static vx_status rows_check(struct vx_gpu_round *round, i32 r, vx_status status)
+{
+    const struct vx_plan *plan = round->model->plan;
+    struct vx_item *item = round->members[round->made.of[r]].item;
+    const i64 *rows = rows_of(round, round->made.of[r]);
+    const i64 *most = round->made.bounds + (i64)r * plan->sets_count;
+    for (i32 set = 1; set < plan->sets_count; set++) {
+        vx_status large = vx_plan_check_set(plan, set, rows[set], false, &item->why);
+        if (large.fault) status = large;
+        if (large.fault) break;
+    }
+    item->set_voxels = 0;
+    for (i32 set = 0; status.fault && set < plan->sets_count; set++)
+        item->set_voxels += rows[set] < most[set] ? rows[set] : most[set];
+    return status;
+}
+
 /* Reads the rows of request r of the levels; fails for its member alone. */
 static vx_status rows_read(struct vx_gpu_round *round, i32 r)
 {
@@ -206,8 +225,7 @@ static vx_status rows_read(struct vx_gpu_round *round, i32 r)
     memset(rows, 0, (size_t)plan->sets_count * sizeof *rows);
     vx_status status = vx_gpu_levels_rows(&round->made.levels, r, round->lane->counts,
                                           &member->item->why, rows);
-    for (i32 set = 1; set < plan->sets_count; set++)
-        VX_TRY(vx_plan_check_set(plan, set, rows[set], false, &member->item->why));
+    status = rows_check(round, r, status);
     if (status.fault || !member->kept) return status;
     member->kept->sized = true;
     memcpy(member->kept->rows, rows, (size_t)plan->sets_count * sizeof *rows);

@@ -133,6 +133,27 @@ static vx_status rows_read(struct vx_gpu_round *round, i32 index)
     return vx_gpu_levels_rows(&round->made.levels, index, round->lane->counts, why, rows);
 }
 
+/* What a member that fails costs: the sets so far, and of this stage's, which the device has made,
+ * as many rows as they may have. */
+static i64 voxels_made(const struct vx_gpu_round *round, i32 index)
+{
+    const struct vx_plan *plan = round->model->plan;
+    const i64 first = (i64)index * plan->sets_count;
+    i64 sum = 0;
+    for (i32 set = 0; set < plan->sets_count; set++) {
+        i64 rows = round->rows[first + set];
+        if (plan->sets[set].stage == round->stage) {
+            const struct vx_brick_counts counts =
+                vx_gpu_levels_count(&round->made.levels, index, set, round->lane->counts);
+            const i64 most = round->made.bounds[first + set];
+            rows = vx_set_is_predicted(&plan->sets[set].key) ? counts.live : counts.rows;
+            if (rows > most) rows = most;
+        }
+        sum += rows;
+    }
+    return sum;
+}
+
 void vx_gpu_round_stage_read(struct vx_gpu_round *round)
 {
     const struct vx_plan *plan = round->model->plan;
@@ -144,6 +165,7 @@ void vx_gpu_round_stage_read(struct vx_gpu_round *round)
         vx_status status = rows_read(round, i);
         if (!status.fault) continue;
         round->members[i].item->status = status;
+        round->members[i].item->set_voxels = voxels_made(round, i);
         stage->left[i] = true;
         for (i32 set = 1; set < plan->sets_count; set++)
             if (plan->sets[set].stage >= round->stage)

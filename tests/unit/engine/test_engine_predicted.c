@@ -173,6 +173,31 @@ START_TEST(what_fails_fails_alone)
     ck_assert_int_eq(vx_status_code(items[3].status), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_str_eq(items[3].why.text, "set 1, made by layer \"up\", has 7 voxels; "
                                         "limits.sets allows 6");
+    /* What is paid for: of the refused set of 7 the 4 that were looked at to count them. */
+    ck_assert_int_eq(items[0].set_voxels, 3 + 3 + 2 + 2);
+    ck_assert_int_eq(items[1].set_voxels, 4);
+    ck_assert_int_eq(items[3].set_voxels, 4 + 4);
+}
+END_TEST
+
+/* A later set fails: those that were made before count, too. */
+START_TEST(what_was_made_counts_when_a_request_fails)
+{
+    static const f32 many[4][2] = {{4, 5}, {6, 7}, {8, 9}, {-1, -1}};
+    struct answer answer;
+    vx_engine_unload(vx_rig_engine, &model);
+    load(NETWORK("\"sets\":{\"kept\":5},"));
+    struct vx_item item = item_of(&answer, many, 4);
+    run(&item, &answer, 1);
+    ck_assert_int_eq(vx_status_code(item.status), VX_CODE_RESOURCE_EXHAUSTED);
+    ck_assert_str_eq(item.why.text, "set 2, made by layer \"kept\", has 6 voxels; "
+                                    "limits.sets allows 5");
+    ck_assert_int_eq(item.set_voxels, 4 + 6 + 6);
+    item = item_of(&answer, many, 4); /* coordinates that are wrong make nothing */
+    item.coords = (const i32[]){0, 1, 1, 1, 0, 1, 1, 1, 0, 2, 2, 2, 0, 3, 3, 3};
+    run(&item, &answer, 1);
+    ck_assert_int_eq(vx_status_code(item.status), VX_CODE_INVALID_ARGUMENT);
+    ck_assert_int_eq(item.set_voxels, 0);
 }
 END_TEST
 
@@ -422,6 +447,7 @@ int main(void)
     tcase_add_test(tcase, an_answer_by_hand);
     tcase_add_test(tcase, sets_without_rows);
     tcase_add_test(tcase, what_fails_fails_alone);
+    tcase_add_test(tcase, what_was_made_counts_when_a_request_fails);
     tcase_add_test(tcase, without_asking);
     tcase_add_test(tcase, one_coords_ref_with_other_features);
     tcase_add_test(tcase, a_kept_geometry_survives_a_bad_request);

@@ -215,10 +215,10 @@ START_TEST(test_ever_new_shapes)
     const i32 shapes = VX_GEOMETRY_SETS_MAX + 100;
     for (i32 i = 0; i < shapes; i++) {
         struct vx_geometry *geometry = rig_hold(row, 1);
-        i32 number;
+        struct vx_geometry_made made = {0};
         key.shape[0] = 10 + i;
-        ck_assert(!vx_geometry_set(geometry, rig.cpu, &key, &rig.why, &number).fault);
-        ck_assert_int_eq(vx_geometry_rows(geometry, number), 4);
+        ck_assert(!vx_geometry_set(geometry, rig.cpu, &key, &rig.why, &made).fault);
+        ck_assert_int_eq(vx_geometry_rows(geometry, made.number), 4);
         vx_geometry_drop(rig.cache, &geometry);
     }
     vx_geometry_stats_get(rig.cache, &stats);

@@ -81,10 +81,11 @@ static bool build(const struct request *request, bool rise, struct built *built)
         return false;
     for (i32 i = 1; i < SETS; i++) {
         struct vx_set_key key = set_keys[i];
+        struct vx_geometry_made made = {0};
         key.from = built->sets[key.from];
-        if (vx_geometry_set(built->geometry, rig.cpu, &key, &rig.why, &built->sets[i])
-                .fault)
+        if (vx_geometry_set(built->geometry, rig.cpu, &key, &rig.why, &made).fault)
             return false;
+        built->sets[i] = made.number;
     }
     for (i32 i = 0; i < maps_wanted; i++) {
         const i32 at = rise ? MAPS - 1 - i : i;

@@ -124,13 +124,14 @@ static struct vx_geometry_prediction keep(const struct cloud *cloud, i32 top)
 static i32 predict(struct vx_geometry *geometry,
                    const struct vx_geometry_prediction *prediction)
 {
-    i32 number, voxel[4], child;
+    struct vx_geometry_made made = {0};
+    i32 voxel[4], child;
     ck_assert(!vx_geometry_find_nan(geometry, rig.cpu, prediction, voxel, &child));
     vx_status status =
-        vx_geometry_predict(geometry, rig.cpu, prediction, &rig.why, &number);
+        vx_geometry_predict(geometry, rig.cpu, prediction, &rig.why, &made);
     ck_assert_msg(!status.fault, "%s", vx_status_text(status, &rig.why));
-    ck_assert_int_gt(number, 0);
-    return number;
+    ck_assert_int_gt(made.number, 0);
+    return made.number;
 }
 
 static void check_rows(struct vx_geometry *geometry, i32 set, const i32 (*rows)[4],
@@ -246,10 +247,10 @@ static i64 cached_bytes(void)
 
 static i32 set_of(struct vx_geometry *geometry, const struct vx_set_key *key)
 {
-    i32 number;
-    vx_status status = vx_geometry_set(geometry, rig.cpu, key, &rig.why, &number);
+    struct vx_geometry_made made = {0};
+    vx_status status = vx_geometry_set(geometry, rig.cpu, key, &rig.why, &made);
     ck_assert_msg(!status.fault, "%s", vx_status_text(status, &rig.why));
-    return number;
+    return made.number;
 }
 
 /* Sets by logits, sets and maps made from them are gone after the drop; static ones stay,

@@ -250,10 +250,11 @@ static struct list cloud_make(int kind, u64 seed)
 
 static i32 rig_set(struct vx_geometry *geometry, const struct vx_set_key *key)
 {
-    i32 number;
-    vx_status status = vx_geometry_set(geometry, rig.cpu, key, &rig.why, &number);
+    struct vx_geometry_made made = {0};
+    vx_status status = vx_geometry_set(geometry, rig.cpu, key, &rig.why, &made);
     ck_assert_msg(!status.fault, "%s", vx_status_text(status, &rig.why));
-    return number;
+    ck_assert(made.exact && made.rows == vx_geometry_rows(geometry, made.number));
+    return made.number;
 }
 
 static void check_map(const struct vx_map *map, const struct list *from,
@@ -421,10 +422,7 @@ START_TEST(test_room_is_enough)
         }
         struct vx_geometry *geometry = rig_hold(&cloud.rows[0][0], cloud.n);
         if (round % 2) { /* another network's, which have to go */
-            i32 number;
-            vx_status status =
-                vx_geometry_set(geometry, rig.cpu, &windows[2].key, &rig.why, &number);
-            ck_assert(!status.fault);
+            (void)rig_set(geometry, &windows[2].key);
             vx_geometry_drop(rig.cache, &geometry);
             geometry = rig_hold(&cloud.rows[0][0], cloud.n);
         }
@@ -450,10 +448,10 @@ START_TEST(test_no_room_for_a_set)
     struct list cloud = cloud_make(2, 3);
     struct vx_geometry_stats before, after;
     struct vx_geometry *geometry = rig_hold(&cloud.rows[0][0], cloud.n);
-    i32 number;
+    struct vx_geometry_made made = {0};
     vx_geometry_stats_get(rig.cache, &before);
     vx_status status =
-        vx_geometry_set(geometry, rig.cpu, &windows[7].key, &rig.why, &number);
+        vx_geometry_set(geometry, rig.cpu, &windows[7].key, &rig.why, &made);
     ck_assert_int_eq(vx_status_code(status), VX_CODE_RESOURCE_EXHAUSTED);
     ck_assert_ptr_nonnull(strstr(rig.why.text, "cache_bytes is 32768"));
     vx_geometry_stats_get(rig.cache, &after);

@@ -113,6 +113,9 @@ static void check_end(const struct request *request, i32 kind)
     if (!ends[kind].why) return;
     ck_assert_msg(strstr(item->why.text, ends[kind].why) != NULL, "kind %d: %s",
                   (int)kind, item->why.text);
+    /* The sets that were made, within limits.sets, count all the same. */
+    if (kind == LARGE) ck_assert_int_ge(item->set_voxels, VOXELS + 60);
+    if (kind == REFUSED) ck_assert_int_gt(item->set_voxels, VOXELS);
 }
 
 static void check_bits(const struct request *a, const struct request *b)

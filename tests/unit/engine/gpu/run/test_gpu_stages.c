@@ -149,6 +149,11 @@ static void check_end(const struct request *request, i32 kind)
     if (!ends[kind].why) return;
     ck_assert_msg(strstr(item->why.text, ends[kind].why) != NULL, "kind %d: %s",
                   (int)kind, item->why.text);
+    /* What it costs all the same: its own voxels and the sets that were made, within limits.sets. */
+    if (kind == DUPLICATE) ck_assert_int_eq(item->set_voxels, 0);
+    if (kind == NANS) ck_assert_int_ge(item->set_voxels, VOXELS);
+    if (kind == NANS_LATER) ck_assert_int_gt(item->set_voxels, VOXELS);
+    if (kind == LARGE) ck_assert_int_eq(item->set_voxels, VOXELS + ROWS);
 }
 
 /* --- by the request's own numbers --- */
