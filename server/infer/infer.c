@@ -282,7 +282,9 @@ static vx_status infer_find_geometry(struct vx_infer *infer, struct vx_call *cal
     if (vx_coords_ref_there(vx_infer_name(call)) &&
         vx_infer_find_fact(infer, call, &fact)) {
         call->job.holders = fact.workers;
-        if (fact.cost.instance == call->job.instance) {
+        /* Where features decide about voxels, the same coordinates may cost anything. */
+        if (fact.cost.instance == call->job.instance &&
+            !vx_infer_row(infer, call)->signature.predicts) {
             call->job.pairs = fact.cost.pairs;
             call->job.set_voxels = fact.cost.set_voxels;
         }

@@ -109,6 +109,7 @@ void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
                                         .paid = {[VX_ACCESS_VOXELS] = INT64_MAX}};
     struct vx_why why;
     if (made <= 0 || !vx_infer_row(infer, call)->signature.predicts) return;
+    vx_sched_charge(infer->sched, &call->job, done->set_voxels - call->job.set_voxels);
     vx_status st = vx_infer_spend(infer, call, &cost, &why);
     (void)st; /* a token that has been taken away pays nothing more */
 }

@@ -123,9 +123,8 @@ void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
 
 /* Its own turn has passed, and those of its client's jobs that wait stay: the next one that comes
  * pays. */
-static void turn_grows(struct vx_sched *sched, const struct vx_job *job, i64 bytes)
+static void turn_grows(struct vx_sched *sched, const struct vx_job *job, u64 cost)
 {
-    const u64 cost = (u64)bytes / VX_SCHED_VOXEL_BYTES;
     struct sched_client *client = &sched->clients[client_take(sched, job->client)];
     const u64 sharers = sharers_of(sched, client, job);
     client->turn =
@@ -134,6 +133,11 @@ static void turn_grows(struct vx_sched *sched, const struct vx_job *job, i64 byt
     sched->turn_last = later(sched->turn_last, client->turn);
     const i32 sharing = sched->origins_waiting + !sched->origins[job->origin].jobs;
     if (sched->queued) sched->turn += cost / (u64)sharing;
+}
+
+void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels)
+{
+    if (voxels > 0) turn_grows(sched, job, (u64)voxels);
 }
 
 /* The batch of a job that runs. */
@@ -157,7 +161,7 @@ void vx_sched_answer_grows(struct vx_sched *sched, struct vx_job *job, i64 bytes
     VX_ASSERT(job->state == VX_JOB_RUNNING && bytes >= unforeseen);
     VX_ASSERT(unforeseen >= 0);
     if (bytes > job->charged_bytes) {
-        turn_grows(sched, job, bytes - job->charged_bytes);
+        turn_grows(sched, job, (u64)(bytes - job->charged_bytes) / VX_SCHED_VOXEL_BYTES);
         job->charged_bytes = bytes;
     }
     job->grown_bytes = bytes;

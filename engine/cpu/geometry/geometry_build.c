@@ -126,8 +126,8 @@ static vx_status samples_build(struct vx_geometry_build *build)
     struct vx_active_set *active = &build->active;
     struct vx_geometry_samples samples;
     vx_geometry_samples_get(geometry, from, &samples);
-    VX_TRY(vx_geometry_take_keys(geometry, samples.count, build->why,
-                                 &active->block, &active->set));
+    VX_TRY(vx_geometry_take_keys(geometry, samples.count, build->why, &active->block,
+                                 &active->set));
     const u64 *keys = vx_geometry_active(geometry, from)->set.keys;
     struct vx_keys *set = &active->set;
     for (i32 i = 0; i < samples.count; i++) {
@@ -151,9 +151,9 @@ vx_status vx_geometry_build_set(struct vx_geometry_build *build)
     vx_status status;
     i64 rows;
     if (build->prediction->key.rule == VX_SET_SAMPLES) return samples_build(build);
-    VX_TRY_OR(
-        status, out,
-        vx_geometry_candidates_take(geometry, build->candidates, build->why, &candidates));
+    VX_TRY_OR(status, out,
+              vx_geometry_candidates_take(geometry, build->candidates, build->why,
+                                          &candidates));
     const struct source source = source_make(build); /* where its keys are now */
     source_fill(&source, build->cpu, &candidates);
     vx_keys_sort(build->cpu, &candidates.scan, &candidates.sort);

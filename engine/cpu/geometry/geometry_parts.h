@@ -97,7 +97,8 @@ struct vx_geometry_cache {
     size_t bytes;
     struct vx_buddy *buddy;
     struct vx_shares *shares; /* its entries are the geometries */
-    struct vx_cpu *cpu; /* of the last hold, whose caller keeps it */
+    struct vx_cpu *cpu;       /* of the last hold, whose caller keeps it */
+    struct vx_cpu *still_cpu; /* of the last one before it was to be still */
     /* Bytes of all blocks, each in whole pages: what they need when packed. */
     size_t pages;
     i32 loose_count;
@@ -191,9 +192,9 @@ struct vx_geometry_candidates {
     struct vx_geometry_block blocks[2];
     int taken;
 };
-VX_MUST_USE vx_status vx_geometry_candidates_take(
-    struct vx_geometry *geometry, i64 count, struct vx_why *why,
-    struct vx_geometry_candidates *candidates);
+VX_MUST_USE vx_status
+vx_geometry_candidates_take(struct vx_geometry *geometry, i64 count, struct vx_why *why,
+                            struct vx_geometry_candidates *candidates);
 void vx_geometry_candidates_give(struct vx_geometry *geometry,
                                  struct vx_geometry_candidates *candidates);
 

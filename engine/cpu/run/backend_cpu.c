@@ -14,12 +14,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A batch that takes less is not interrupted: who waits for it waits a moment. */
+#define LONG_NS (20 * VX_NS_PER_MS)
+
 /* A batch, and how far it is: the items before `at` have ended. */
 struct run {
     struct vx_model *model;
     struct vx_batch *batch;
     i32 at;
-    bool waits; /* its next item has no room beside the batch before */
+    i64 begun_ns; /* 0 = it has not */
+    bool waits;   /* its next item has no room beside the batch before */
 };
 
 struct device {
@@ -212,6 +216,7 @@ static void say_taken(const struct device *device, const struct run *run,
 static void cpu_advance(struct device *device)
 {
     struct run *run = device->runs;
+    if (!run->begun_ns) run->begun_ns = vx_clock_ns();
     i64 begin = vx_clock_ns() - vx_exec_aside_ns(device->exec);
     device->advances = true;
     for (bool goes = true; goes && run->at < run->batch->items_count; run->at += goes) {
@@ -247,6 +252,7 @@ static struct vx_batch *aside_collect(struct device *device)
     if (device->runs_count < 2) return NULL;
     struct run *run = &device->runs[1];
     struct vx_batch *batch = run->batch;
+    if (vx_clock_ns() - device->runs[0].begun_ns < LONG_NS) return NULL;
     /* Layers that decide how many voxels there are make no batch that is surely brief. */
     if (!batch->brief || run->waits || run->model->plan->stages_count > 1) return NULL;
     for (; run->at < batch->items_count; run->at++) {

@@ -163,7 +163,6 @@ static vx_status job_begin(struct vx_job *job)
     VX_TRY(vx_exec_fits(job->plan, job->bytes, alone, &item->why));
     item->geometry_ns = item->convert_ns = item->compute_ns = 0;
     job->exec->tells = job;
-    job->exec->begun_ns = vx_clock_ns();
     VX_TRY(job_geometry(job, 0));
     for (i32 stage = 1; stage <= last_stage(job); stage++) {
         job_layers(job, stage - 1);

@@ -7,8 +7,6 @@
 #include "engine/cpu/run/exec_job.h"
 #include "engine/model/backend.h"
 
-/* A request that takes less is not interrupted: who waits for it waits no longer than for a batch. */
-#define BEGUN_NS (20 * VX_NS_PER_MS)
 /* Where the tensors of another request may begin. */
 #define BLOCK_ALIGN 64
 
@@ -32,7 +30,7 @@ void vx_aside_close(struct vx_exec *exec)
 static bool may_run(const struct vx_exec *exec, const struct vx_item *item, i64 now_ns)
 {
     if (!exec->computes || !exec->tells) return false;
-    if (now_ns - exec->begun_ns < BEGUN_NS || now_ns < exec->rests_until_ns) return false;
+    if (now_ns < exec->rests_until_ns) return false;
     /* A geometry that both held would be built for one while the other reads it. */
     return !vx_coords_ref_there(item->coords_ref) ||
            !vx_coords_ref_equal(item->coords_ref, exec->tells->item->coords_ref);

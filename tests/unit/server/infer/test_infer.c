@@ -204,11 +204,13 @@ END_TEST
 /* ------- limits ------- */
 
 /* voxels in flight, voxels of the request; whether they fit a limit of 100 */
-/* What a geometry costs is known for the model that reported it alone. */
+/* What a geometry costs is known for the model that reported it alone; and where features decide about
+ * voxels, what it cost once says nothing of the next time. */
 START_TEST(a_geometry_costs_what_its_model_said)
 {
     const struct vx_coords_ref geometry = {42, 0};
-    const struct vx_geometry_report report = {geometry, 0, 0, 10, {_i, 270, 41}};
+    const struct vx_geometry_report report = {geometry, 0, 0, 10, {_i == 1, 270, 41}};
+    rig_signature()->predicts = _i == 2;
     vx_geometries_kept(infer->geometries, &report);
     struct vx_call *call = rig_call(0, 10);
     call->request.sent_ref = geometry;
@@ -471,7 +473,7 @@ int main(void)
     tcase_add_loop_test(tests, a_geometry_that_was_not_kept_has_no_name, 0, 2);
     tcase_add_test(tests, a_name_goes_to_who_holds_it_and_has_the_model);
     tcase_add_test(tests, a_name_has_its_own_number_of_rows);
-    tcase_add_loop_test(tests, a_geometry_costs_what_its_model_said, 0, 2);
+    tcase_add_loop_test(tests, a_geometry_costs_what_its_model_said, 0, 3);
     tcase_add_loop_test(tests, voxels_in_flight_are_limited, 0,
                         (int)VX_COUNT(voxels_rows));
     tcase_add_test(tests, what_answers_take_is_counted_for_the_connection);

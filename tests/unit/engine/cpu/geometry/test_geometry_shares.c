@@ -116,14 +116,14 @@ START_TEST(test_many_sets_and_maps)
     for (i32 i = 0; i < 50; i++) {
         struct vx_geometry *geometry = hold(FLOOD, i, 1);
         for (i32 j = 0; j < own; j++) {
-            i32 number;
+            struct vx_geometry_made made = {.rows_max = 0};
             key.stride[0] = 2 + j;
             map.dilation[0] = 1 + j;
             if (_i)
                 (void)rig_map(geometry, map);
             else
                 ck_assert(
-                    !vx_geometry_set(geometry, rig.cpu, &key, &rig.why, &number).fault);
+                    !vx_geometry_set(geometry, rig.cpu, &key, &rig.why, &made).fault);
         }
         vx_geometry_drop(rig.cache, &geometry);
     }
