@@ -27,8 +27,8 @@
  *          coords.  All tensors are little-endian, row-major, without padding.
  * Units    times end in _us (microseconds) or _ns, sizes in _bytes.
  * Owner    the caller owns every client, answer, region and info that it gets, and closes
- *          or frees it; what these point to belongs to them.  A function borrows what its
- *          arguments point to until it returns, unless its comment says otherwise.
+ *          or frees it; what these point to belongs to them.  Unless its comment says
+ *          otherwise, a function takes no NULL but as `error`, and borrows until it returns.
  * Thread   every function may be called from any thread, and many calls may be under way
  *          at once, except: voxel_client_close is called once, when no other call is
  *          running.  Callbacks are described at voxel_infer_async.
@@ -152,7 +152,7 @@ struct voxel_tls {
 
 struct voxel_options {
     int32_t threads;     /* 0: the caller polls; 1..16: the library runs the callbacks */
-    int64_t deadline_us; /* for calls that set none; 0 = no limit */
+    int64_t deadline_us; /* for calls that set none; 0 = none; 1: no answer is so soon */
     bool wait_for_ready; /* calls wait, up to their deadline, for a server that is down */
     bool no_geometry_header;     /* inferences do not send x-voxel-geometry, see below */
     const struct voxel_tls *tls; /* NULL: plain text */

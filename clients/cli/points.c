@@ -120,8 +120,16 @@ enum voxel_code points_read_file(const char *path, const struct feats_asked *ask
         if (code) voxel_error_set(error, code, "%s: %s", path, inner.text);
         return code;
     }
+    const char *hint = "";
+    if (ends_with(path, ".bin"))
+        hint = "; of KITTI's .bin: p = np.fromfile(FILE, np.float32).reshape(-1, 4); "
+               "np.savez(OUT, coords=p[:, :3], feats=p)";
+    if (ends_with(path, ".pcd"))
+        hint = "; of a .pcd: p = np.asarray(open3d.io.read_point_cloud(FILE).points); "
+               "np.save(OUT, p)";
     return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                           "%s: expected a file that ends in .ply, .npy or .npz", path);
+                           "%s: expected a file that ends in .ply, .npy or .npz%s", path,
+                           hint);
 }
 
 void points_fini(struct points *points)

@@ -24,6 +24,9 @@ struct ask {
 #define VX_OPTION(name_, letter_, value_, kind_, member_, low_, high_, help_)            \
     {name_, letter_, value_, OPTION_##kind_, &ask.member_, {low_, high_}, help_},
 
+/* Of limits.voxels_max in network.json, where nothing else bounds a model. */
+#define VOXELS_MAX_DEFAULT 4194304
+
 static int open_client(const char *command, const struct ask *ask,
                        struct voxel_client **client)
 {
@@ -68,8 +71,10 @@ static enum voxel_code print_limits(struct voxel_client *client,
     char bound[PLAIN_BYTES];
     enum voxel_code code = voxel_model_limits_get(client, name, &limits, error);
     if (!code && limits.voxels_max)
-        printf("  %-7s %-16s %" PRId64 "%s%s\n", "limit", "voxels_max", limits.voxels_max,
-               *limits.bound ? ", bounded by " : "", plain_text(limits.bound, bound));
+        printf("  %-7s %-16s %" PRId64 "%s%s%s\n", "limit", "voxels_max",
+               limits.voxels_max, *limits.bound ? ", bounded by " : "",
+               plain_text(limits.bound, bound),
+               limits.voxels_max == VOXELS_MAX_DEFAULT ? " (its default)" : "");
     if (!code && shape[0])
         printf("  %-7s %-16s %" PRId32 "x%" PRId32 "x%" PRId32 "\n", "limit",
                "spatial_shape", shape[0], shape[1], shape[2]);

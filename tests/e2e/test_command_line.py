@@ -215,6 +215,8 @@ def test_an_array_of_a_npz_by_name(daemon, client, folder):
     ("C in 1..16384; it has rank 2: [50,16385]", ("wide.npz",)),
     ("C in 1..16384; it has rank 1", ("wide.npz", "--feats", "flat")),
     ("a .npy has only coordinates, no feats 'rgb'", ("grid.npy", "--feats", "rgb")),
+    ("ends in .ply, .npy or .npz; of KITTI's .bin: p = np.fromfile(FILE, np.float32)", ("a.bin",)),
+    ("ends in .ply, .npy or .npz; of a .pcd: p = np.asarray(open3d.io.read", ("a.pcd",)),
     ("expected a picture that ends in .png", ("grid.npz", "--render", "a.jpg")),
     ("ends in .ply, .npz or .npy", ("grid.npz", "-o", "a.txt")),
     ("grid.npz is the input", ("grid.npz", "-o", "grid.npz")),

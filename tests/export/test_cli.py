@@ -261,6 +261,14 @@ def test_another_checkpoint(capsys, tmp_path, folder):
     )
     assert code == 1 and "lacks 1 tensor of the family: block3.1.norm2.bn.weight; left" in err
     assert err.endswith("left over: none\n")
+    tensors["bn0.bn.num_batches_tracked"] = np.int64([3])
+    save_file(tensors, tmp_path / "b.safetensors")
+    words = ("checkpoint", tmp_path / "b.safetensors", "--family", "minkunet18", "-o", folder)
+    assert run(capsys, *words)[2].endswith("left over: none\n")
+    torch.save(torch.nn.Linear(3, 3), tmp_path / "module.pth")
+    words = ("checkpoint", tmp_path / "module.pth", "--family", "minkunet18", "-o", folder)
+    said = "perhaps a whole module, and reading those would run code of the file; expected a state_"
+    assert said in run(capsys, *words)[2]
     assert not folder.exists()
 
 

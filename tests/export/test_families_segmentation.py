@@ -281,6 +281,23 @@ def test_wrong_checkpoint(tmp_path, name):
     assert f"{path}: {lost} has shape {shapes}" in str(error.value)
 
 
+def test_a_minkunet_of_another_kind(tmp_path):
+    """The depths are those found, and the description says so; a stem of 3^3 is another network."""
+    make, _, _ = SETTINGS["minkunet18 minkowski"]
+    tensors = randomise(make()).state_dict()
+    torch.save(tensors, tmp_path / "net.pth")
+    chosen, checkpoint = family("minkunet34"), Checkpoint.open(str(tmp_path / "net.pth"))
+    told = chosen.read(checkpoint)
+    network, _ = chosen.network(checkpoint, **told)
+    said = ",".join(map(str, told["layers"]))
+    assert network.description.endswith(f"; with other blocks a level: {said}")
+    tensors["conv0p1s1.kernel"] = tensors["conv0p1s1.kernel"][:27]
+    torch.save(tensors, tmp_path / "net.pth")
+    with pytest.raises(ExportError) as error:
+        loaded("minkunet18 minkowski", str(tmp_path / "net.pth"))
+    assert "a kernel of 27 offsets; the family's stem has 5^3 = 125" in str(error.value)
+
+
 LOST = {
     "minkunet18 minkowski": ("bn0.bn.weight", "block2.1.norm1.bn.weight"),
     "minkunet18 spvnas": ("stem.1.weight", "up4.1.1.net.1.weight"),

@@ -211,7 +211,12 @@ def test_published_names():
         "dense_head.heads_list.0.center_z.0.1.running_var": (128,),
     }.items():
         assert shapes[name] == shape, name
-    # Weights of layers of two axes have the flat one beside the others in the weights file.
+    # Weights of layers of two axes have the flat one beside the others in the weights file, and
+    # are read from there, too.
+    tensors = {key: a for key, a in network.tensors.items() if ".made_" not in key}
+    again = family("voxelnext").read(Checkpoint(tensors))
+    copy, _ = family("voxelnext").network(Checkpoint(tensors), **again, spatial_shape=SHAPE)
+    assert all((copy.tensors[key] == array).all() for key, array in tensors.items())
     assert shapes["backbone_3d.conv_out.0.weight"] == (128, 1, 3, 3, 128)
     assert shapes["dense_head.heads_list.2.vel.1.weight"] == (2, 1, 1, 1, 128)
     full = {**SMALL, "channels_in": 5, "channels": (16, 32, 64, 128, 128), "out": 128}

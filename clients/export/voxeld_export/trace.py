@@ -286,16 +286,17 @@ class Trace(TorchFunctionMode):
         return result
 
     def _changed_elsewhere(self, name, changed):
-        """Marks tensors of which a part was changed, by a view or .data: no layer is that."""
+        """Marks features of which a part was changed, by a view or .data: no layer is that.
+
+        Of parameters the further passes tell: one that is clamped in each is the same in all.
+        """
         value, memory = self.known(changed), _memory(changed)
-        tensors = [known for known, its in self._known.values() if its is not value]
-        if id(changed) not in self._names:
-            tensors += [own for _, own in self._own]
-        for tensor in tensors:
-            if tensor is not changed and _memory(tensor) == memory and _overlap(tensor, changed):
-                what = self._names.get(id(tensor), f"a tensor of shape {tuple(tensor.shape)}")
-                why = f"{what}, which torch's {name} {self.said()} changes in place through a view"
-                self.bind(tensor, Unknown(f"{why} or .data of it; expected a change of all of it"))
+        for tensor, its in list(self._known.values()):
+            if its is value or _memory(tensor) != memory or not _overlap(tensor, changed):
+                continue
+            why = f"a tensor of shape {tuple(tensor.shape)}, which torch's {name} {self.said()}"
+            why += " changes in place through a view or .data of it; expected a change of all of it"
+            self.bind(tensor, Unknown(why))
 
     def _notice(self, tensor):
         """Marks a tensor that was changed by something that torch does not tell, as x[:] = y."""

@@ -252,9 +252,12 @@ class Builder:
         shapes = {"spconv": (co, *sizes, ci), "xyzio": (*sizes, ci, co)}
         if np.prod(kernel) > _SPCONV_OFFSETS:
             shapes["xyzoi"] = (*sizes, co, ci)
+        if flat:  # as the exporter writes it
+            shapes["spconv of three axes"] = (co, *flat, *sizes, ci)
         layout = self.tensors.layout(f"{name}.weight", shapes)
         shape = shapes[layout]
         name, array = self._take(f"{name}.weight", shape, **about)
+        layout = layout.partition(" ")[0]
         shape = (co, *flat, *sizes, ci) if layout == "spconv" else (*flat, *shape)
         return (name, array.reshape(shape)), layout
 

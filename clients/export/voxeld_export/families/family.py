@@ -126,6 +126,8 @@ class Family:
         options = self.configured(given)
         naming = options["naming"]
         description = f"{self.name} ({naming}): {self.about}"
+        if list(options.get("layers", ())) != list(self.options.get("layers", ())):
+            description += f"; with other blocks a level: {option_text(options['layers'])}"
         if hasattr(tensors, "locate"):
             tensors.locate(self.landmark[naming])
             self.expect_told(given, tensors.path)

@@ -204,14 +204,15 @@ class Checkpoint:
             raise ExportError(
                 f"{self.path} lacks {count} tensor{'s' if count > 1 else ''} of the family: "
                 f"{some(sorted(self._missing))}; "
-                f"left over: {some(sorted(set(self.tensors) - self._taken))}"
+                f"left over: {some(self._left())}"
             )
         expect_finite({name: self.tensors[name] for name in sorted(self._taken)}, self.path)
-        return sorted(
-            name
-            for name in self.tensors
-            if name not in self._taken and not name.endswith("num_batches_tracked")
-        )
+        return self._left()
+
+    def _left(self):
+        """The names that nobody took, but counts of batches, which no answer needs."""
+        left = set(self.tensors) - self._taken
+        return sorted(name for name in left if not name.endswith("num_batches_tracked"))
 
 
 def _of_torch(path):
@@ -225,6 +226,12 @@ def _of_torch(path):
     try:
         thing = torch.load(path, map_location="cpu", **_careful(torch))
     except Exception as error:  # pickle, zip and torch have errors of their own
+        if "Unsupported class" in str(error) or "Unsupported global" in str(error):
+            raise ExportError(
+                f"{path} holds objects beside tensors, perhaps a whole module, and reading those "
+                "would run code of the file; expected a state_dict: where it was trained, "
+                f"torch.save(net.state_dict(), FILE) ({str(error).splitlines()[0][-80:]})"
+            ) from error
         why = f"{type(error).__name__}: {error}"  # a KeyError's text is the key alone
         raise ExportError(f"{path} is not a checkpoint of torch: {why}") from error
     if not isinstance(thing, dict):

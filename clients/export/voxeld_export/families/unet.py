@@ -72,6 +72,12 @@ class Naming:
 
         def channels_in(checkpoint):
             shape, width = checkpoint.shape(weight), checkpoint.size(*self.width(norm))
+            offsets = self.kernel() ** 3
+            if shape and self.library != "spconv" and len(shape) == 3 and shape[0] != offsets:
+                raise ExportError(
+                    f"{checkpoint.path}: {weight} has shape {list(shape)}, a kernel of {shape[0]} "
+                    f"offsets; the family's stem has {self.kernel()}^3 = {offsets}"
+                )
             return int(np.prod(shape)) // (self.kernel() ** 3 * width) if shape and width else None
 
         def planes(checkpoint):

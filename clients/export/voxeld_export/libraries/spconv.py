@@ -228,7 +228,7 @@ class Spconv(Library):
         if keys["kernel"] != stride or not (plain and even and whole):
             raise ExportError(
                 f"{type(module).__name__} {trace.said()} has kernel {keys['kernel']}, stride "
-                f"{stride}, padding {three(module.padding, 0)} and reads voxels behind a transposed "
+                f"{stride}, padding {three(module.padding, 0)} behind a transposed "
                 "convolution: behind finer voxels there is no spatial shape, so that rule spconv "
                 "cannot bound its voxels; expected a kernel that is the stride, even and divides "
                 "that of the transposed convolution, without padding and dilation"
