@@ -17,11 +17,14 @@
 static const char usage[] =
     "compile --arch ARCH (--all | --model DIR [--version N]) [--cache DIR]\n"
     "        [--tune-table FILE --device NAME] [--compiler FILE] [--texts DIR]\n"
-    "        [--threads N] [--check] [--binaries DIR]\n"
+    "        [--threads N] [--check] [--binaries DIR] [--without-bf16]\n"
     "\n"
     "  --arch      sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100, sm_120; gfx90a,\n"
     "              gfx942, gfx1100, gfx1200\n"
     "  --all       every kernel with every type and tile that fits the architecture\n"
+    "  --without-bf16  of them no BF16 where there is FP16: their binaries differ in "
+    "the\n"
+    "              type of an instruction\n"
     "  --model     the kernels that this model launches on ARCH, as chosen by the cost\n"
     "              model, or by the tuning table of the device that --device names\n"
     "              (\"NVIDIA H200\")\n"
@@ -36,7 +39,7 @@ static const char usage[] =
 struct compile {
     const char *arch, *model, *cache, *compiler, *texts, *table, *device, *binaries;
     i64 version, threads;
-    bool all, check;
+    bool all, check, without_bf16;
     const struct vx_caps *caps;
     struct vx_jit *jit;
     struct vx_jit_wanted *wanted; /* VX_JIT_IMAGES_MAX */
@@ -74,6 +77,7 @@ static bool parse(int count, char **arguments, struct compile *compile)
     };
     count = take_switch(count, arguments, "--all", &compile->all);
     count = take_switch(count, arguments, "--check", &compile->check);
+    count = take_switch(count, arguments, "--without-bf16", &compile->without_bf16);
     if (!vx_flags_parse(count, arguments, flags, VX_COUNT(flags))) return false;
     if (!vx_flag_number("--version", version, 1, INT32_MAX, &compile->version) ||
         !vx_flag_number("--threads", threads, 0, VX_JIT_THREADS_MAX, &compile->threads))
@@ -105,6 +109,8 @@ static vx_status want_types(struct compile *compile, const struct vx_kernel_spec
                             const struct vx_tile *tile)
 {
     u32 types = spec->types ? spec->types : 1; /* bit 0: once, without a type */
+    if (compile->without_bf16 && types >> VX_NUMBER_F16 & 1)
+        types &= ~(1u << VX_NUMBER_BF16);
     for (i32 type = 0; type < 32; type++) {
         const struct vx_jit_wanted wanted = {spec, tile, (enum vx_number)type};
         bool fits = !spec->fits || spec->fits(tile, wanted.type, compile->caps);
