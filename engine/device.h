@@ -97,7 +97,8 @@ struct vx_engine_stats {
     i64 kernels_compiled, kernels_cached, kernels_ns;
     /* GPU, tuning at load: candidates measured, and those whose answer was wrong. */
     i64 tune_measured, tune_rejected;
-    i32 numa_node;           /* as vx_engine_numa_node */
+    i32 numa_node; /* as vx_engine_numa_node */
+    i32 threads;   /* that share a CPU device's work; a brief batch has one. GPU: 1 */
     struct vx_gpu_stats gpu; /* zeros for the CPU */
 };
 

@@ -127,6 +127,7 @@ void vx_engine_submit(struct vx_engine *engine, struct vx_model *model,
     VX_ASSERT(batch->items_count <= VX_BATCH_ITEMS_MAX);
     for (i32 i = 0; i < batch->items_count; i++) vx_item_begin(&batch->items[i]);
     batch->device_ns = 0;
+    batch->aside = false;
     batch->taken_count = 0;
     batch->open = 0;
     batch->next = NULL;

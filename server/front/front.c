@@ -183,6 +183,8 @@ static void front_on_worker_up(void *context, i32 worker)
     struct vx_front *front = context;
     vx_regions_on_worker_up(front->regions, worker); /* before any RUN */
     vx_sched_worker_up(front->sched, worker);
+    vx_sched_worker_threads(front->sched, worker,
+                            vx_workers_info(front->workers, worker)->stats.threads);
     vx_models_on_worker_up(front->models, worker);
 }
 

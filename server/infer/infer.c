@@ -349,7 +349,7 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     VX_TRY(vx_admit(row->name, &row->signature, request, why, &call->admitted));
     call->job.voxels = call->admitted.voxels;
     call->job.answer_bytes = vx_infer_answer_bytes(infer, call, UINT32_MAX);
-    call->job.asks = vx_infer_asks(infer, call) != 0;
+    call->job.asks = vx_infer_asks(infer, call) || row->signature.predicts;
     call->job.client = call->peer.connection;
     call->job.origin = call->peer.origin;
     call->job.priority = request->priority;

@@ -193,8 +193,10 @@ static void batch_end_times(const struct vx_message_done *done, struct vx_batch_
  * fail in each would keep it from learning what all others cost. */
 static struct vx_batch_end infer_batch_end(i32 worker, const struct vx_message_done *done)
 {
-    struct vx_batch_end end = {
-        .worker = worker, .batch = done->head.serial, .now_ns = vx_clock_ns()};
+    struct vx_batch_end end = {.worker = worker,
+                               .batch = done->head.serial,
+                               .now_ns = vx_clock_ns(),
+                               .aside = done->aside};
     batch_end_times(done, &end);
     for (i32 i = 0; i < done->items_count; i++) {
         const struct vx_done_item *item = &done->items[i];

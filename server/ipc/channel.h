@@ -139,6 +139,7 @@ struct vx_message_done {
     /* When the worker received RUN and sent DONE; both processes share this clock. */
     i64 received_ns, sent_ns;
     i64 device_ns; /* vx_batch.device_ns */
+    bool aside;    /* vx_batch.aside */
     i32 items_count;
     i32 whys_count;  /* error texts; in the record they follow the last item directly */
     i32 taken_count; /* what layers took; these texts follow the error texts */

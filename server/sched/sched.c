@@ -78,6 +78,11 @@ static void forget_ready(struct vx_sched *sched, i32 worker)
         sched->instances[i].workers_ready &= ~(1u << worker);
 }
 
+void vx_sched_worker_threads(struct vx_sched *sched, i32 worker, i32 threads)
+{
+    vx_sched_worker(sched, worker)->threads = threads;
+}
+
 void vx_sched_worker_leaving(struct vx_sched *sched, i32 worker)
 {
     struct sched_worker *w = vx_sched_worker(sched, worker);
@@ -231,6 +236,7 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
         .build_voxels = end->left_out ? 0 : batch->build_voxels,
     };
     learn_unforeseen(batch, end, &seen);
+    if (end->aside) return; /* another batch of its kind has all threads */
     vx_cost_learn(&instance->costs[end->worker], &seen);
 }
 
@@ -273,7 +279,9 @@ bool vx_sched_finish(struct vx_sched *sched, const struct vx_batch_end *end,
     i32 at = batch_find(w, end->batch);
     if (at == w->batches_count) return false;
     const struct sched_batch *batch = &w->batches[at];
-    if (!batch->brief) batch_learn(sched, batch, end);
+    batch_learn(sched, batch, end);
+    /* The one before stood still meanwhile. */
+    if (end->aside && at) w->batches[0].since_ns += end->device_ns;
     plan->worker = end->worker;
     plan->instance = batch->instance;
     plan->batch = end->batch;

@@ -96,13 +96,13 @@ struct vx_job {
     bool must_hold;   /* it has no coordinates of its own: only a holder can run it */
     u32 only;         /* bit per worker, up or not, that can reach its memory; 0 = any.
                         The job waits until one of them is up. */
-    bool asks;        /* outputs get places while it runs: its size is not known before */
-    i64 queued_ns;    /* out: when it first entered the queue */
-    i64 started_ns;   /* out: when it was last sent to a worker */
-    i64 expires_ns;   /* out: when its time in the queue is over; VX_NEVER */
-    bool by_timeout;  /* out: expires_ns is from `timeout` or the policy, not from gRPC */
-    u64 level;        /* out: its priority level under the model's policy */
-    u64 turn;         /* out: its place among the jobs of all clients; sched_turn.c */
+    bool asks;      /* its size is known only when it runs: that of outputs, or of sets */
+    i64 queued_ns;  /* out: when it first entered the queue */
+    i64 started_ns; /* out: when it was last sent to a worker */
+    i64 expires_ns; /* out: when its time in the queue is over; VX_NEVER */
+    bool by_timeout; /* out: expires_ns is from `timeout` or the policy, not from gRPC */
+    u64 level;       /* out: its priority level under the model's policy */
+    u64 turn;        /* out: its place among the jobs of all clients; sched_turn.c */
     u64 took; /* the scheduler's: what the job whose place it took would have cost; 0 = none */
     u64 sequence;   /* out: order of arrival */
     i32 client_row; /* the scheduler's, while it waits: its client's entry */
@@ -135,9 +135,10 @@ struct vx_batch_end {
     i32 worker;
     u64 batch;
     i64 now_ns;
-    i64 device_ns;         /* 0: not measured, nothing is learned */
-    i64 geometry_ns;       /* the part of device_ns that built geometries */
-    i64 output_ns;         /* the part that wrote outputs */
+    i64 device_ns;   /* 0: not measured, nothing is learned */
+    i64 geometry_ns; /* the part of device_ns that built geometries */
+    i64 output_ns;   /* the part that wrote outputs */
+    bool aside;      /* it ran within the batch before: device_ns is that of one thread */
     i64 pairs, set_voxels; /* sums over its items; 0 = not known */
     /* A bit per job, in the batch's order, that is not in these sums: the worker refused it before
      * it ran, or it failed before its work was known.  A GPU's times may have its part. */
@@ -160,6 +161,8 @@ void vx_sched_instance_ready(struct vx_sched *sched, i32 instance, i32 worker,
                              bool ready);
 
 void vx_sched_worker_up(struct vx_sched *sched, i32 worker);
+/* So many threads share what a worker computes (at least 1), and a brief batch has one of them. */
+void vx_sched_worker_threads(struct vx_sched *sched, i32 worker, i32 threads);
 /* The worker is about to end: it gets no more batches.  The batches that it has stay with
  * it until worker_down. */
 void vx_sched_worker_leaving(struct vx_sched *sched, i32 worker);

@@ -106,11 +106,12 @@ static void batch_form(const struct vx_sched *sched, struct vx_job *first,
 }
 
 /* Whether it may run while the one before it goes on, should that take long. */
-static bool plan_is_brief(const struct vx_batch_plan *plan)
+static bool plan_is_brief(const struct vx_sched *sched, const struct vx_batch_plan *plan)
 {
     for (i32 j = 0; j < plan->jobs_count; j++)
         if (plan->jobs[j]->asks) return false;
-    return plan->predicted_ns && plan->predicted_ns <= SCHED_BRIEF_NS;
+    return plan->predicted_ns &&
+           plan->predicted_ns <= vx_sched_brief_ns(sched, plan->worker);
 }
 
 static void batch_send(struct vx_sched *sched, const struct forming *forming, i64 now_ns,
@@ -118,14 +119,13 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
 {
     struct sched_worker *worker = &sched->workers[plan->worker];
     VX_ASSERT(worker->batches_count < VX_WORKER_DEPTH);
-    plan->brief = worker->batches_count && plan_is_brief(plan);
+    plan->brief = worker->batches_count && plan_is_brief(sched, plan);
     struct sched_batch *batch = &worker->batches[worker->batches_count++];
     plan->batch = ++sched->batch_id;
     *batch = (struct sched_batch){
         .id = plan->batch,
         .instance = plan->instance,
         .solo = plan->jobs[0]->deaths > 0,
-        .brief = forming->brief,
         .since_ns = now_ns,
         .voxels = plan->voxels,
         .build_voxels = forming->build_voxels,
@@ -218,7 +218,7 @@ static enum started batch_start(struct vx_sched *sched, struct vx_job *job, u32 
     plan_begin(job, w, &forming, plan);
     if (look->brief & 1u << w) {
         forming.brief = true;
-        forming.most_ns = SCHED_BRIEF_NS;
+        forming.most_ns = vx_sched_brief_ns(sched, w);
     }
     batch_form(sched, job, look, &forming, plan);
     i64 delay_ns = sched->instances[job->instance].batching.delay_us * VX_NS_PER_US;

@@ -42,6 +42,12 @@ bool vx_sched_runs_long(const struct vx_sched *sched, i32 worker, i64 now_ns)
     return run_ns > LONG_NS && (left_ns > AHEAD_NS || left_ns < -AHEAD_NS);
 }
 
+i64 vx_sched_brief_ns(const struct vx_sched *sched, i32 worker)
+{
+    const i32 threads = sched->workers[worker].threads;
+    return threads > 2 ? SCHED_BRIEF_ALONE_NS / threads : SCHED_BRIEF_NS;
+}
+
 bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job, i32 worker)
 {
     if (job->asks) return false;
@@ -49,7 +55,8 @@ bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job, i
     const i64 build = sched_holds(job, worker) ? 0 : job->voxels;
     const f64 pairs = sched_job_pairs(instance, job);
     const i64 ns = vx_cost_predict_ns(&instance->costs[worker], pairs, build);
-    return ns && ns <= SCHED_BRIEF_NS && !vx_cost_is_far(&instance->costs[worker], pairs);
+    return ns && ns <= vx_sched_brief_ns(sched, worker) &&
+           !vx_cost_is_far(&instance->costs[worker], pairs);
 }
 
 void vx_sched_look_begin(const struct vx_sched *sched, i64 now_ns,
@@ -149,10 +156,15 @@ static i32 first_done(const struct vx_sched *sched, const struct vx_job *job, u3
     i32 best = -1;
     for (; workers; workers &= workers - 1) {
         i32 w = __builtin_ctz(workers);
-        i64 done = firm
-                       ? look->free_ns[w] + build_ns(instance, job, w) +
-                             vx_cost_predict_ns(&instance->costs[w], pairs, 0)
-                       : sched->workers[w].batches_count * 1000 + instance->costs[w].seen;
+        const i64 run_ns = build_ns(instance, job, w) +
+                           vx_cost_predict_ns(&instance->costs[w], pairs, 0);
+        i64 done = look->free_ns[w] + run_ns;
+        /* Beside a long batch it waits for nothing, but an idle worker is better. */
+        if (look->brief & 1u << w && done > 2 * run_ns &&
+            vx_sched_is_brief(sched, job, w))
+            done = 2 * run_ns;
+        if (!firm)
+            done = sched->workers[w].batches_count * 1000 + instance->costs[w].seen;
         if (best >= 0 && done > *done_ns) continue;
         if (best >= 0 && done == *done_ns &&
             (sched_holds(job, best) || !sched_holds(job, w)))

@@ -34,9 +34,10 @@
 /* Levels 1 to VX_PRIORITY_LEVELS_MAX, then delayed. */
 enum { SCHED_LINE_DELAYED = VX_PRIORITY_LEVELS_MAX, SCHED_LINES };
 
-/* A batch predicted to take no longer may run beside a long one, which it keeps waiting: on a CPU it
- * has one thread, and takes as many times as long as that is of all. */
-#define SCHED_BRIEF_NS (25 * VX_NS_PER_MS)
+/* A batch predicted to take no longer may run beside a long one.  On a CPU of several threads it has one of
+ * them, and keeps the long one waiting: there it takes no more than so much on one. */
+#define SCHED_BRIEF_NS       (25 * VX_NS_PER_MS)
+#define SCHED_BRIEF_ALONE_NS (50 * VX_NS_PER_MS)
 
 /* A sum over jobs.  `pairless_voxels` are those of jobs whose pairs are not known. */
 struct sched_load {
@@ -53,7 +54,6 @@ struct sched_batch {
     u64 id; /* 0 = this place is empty */
     i32 instance;
     bool solo;
-    bool brief;          /* sent beside one that runs: its time says little of others' */
     bool undelivered;    /* the worker never got it */
     struct vx_job *jobs; /* linked by next, in the order they were sent */
     /* Since when it has the device for itself: sent, or end of the batch before it. */
@@ -66,6 +66,7 @@ struct sched_batch {
 struct sched_worker {
     bool up;
     bool leaving; /* up, and about to end: it gets no more batches */
+    i32 threads;  /* 0 = one */
     i32 batches_count;
     struct sched_batch batches[VX_WORKER_DEPTH]; /* oldest first */
 };
@@ -194,6 +195,8 @@ u32 vx_sched_open_workers(const struct vx_sched *sched, i32 instance,
                           struct sched_look *look);
 /* Whether one batch runs on the worker, and runs long. */
 bool vx_sched_runs_long(const struct vx_sched *sched, i32 worker, i64 now_ns);
+/* The most that a brief batch is predicted to take there. */
+i64 vx_sched_brief_ns(const struct vx_sched *sched, i32 worker);
 /* Whether the job is predicted to be brief there. */
 bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job,
                        i32 worker);

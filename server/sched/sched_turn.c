@@ -137,7 +137,9 @@ static void turn_grows(struct vx_sched *sched, const struct vx_job *job, u64 cos
 
 void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels)
 {
-    if (voxels > 0) turn_grows(sched, job, (u64)voxels);
+    /* Another client that shares its entry does not pay. */
+    const bool own = sched->clients[client_row(sched, job->client)].client == job->client;
+    if (voxels > 0 && own) turn_grows(sched, job, (u64)voxels);
 }
 
 /* The batch of a job that runs. */

@@ -106,6 +106,7 @@ static void device_submit(struct vx_worker *worker, struct vx_worker_batch *batc
 static void device_submit_held(struct vx_worker *worker)
 {
     struct vx_worker_batch *next;
+    worker->holds = false; /* of what is heard meanwhile */
     do {
         next = NULL;
         for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
@@ -115,7 +116,6 @@ static void device_submit_held(struct vx_worker *worker)
         }
         if (next) device_submit(worker, next);
     } while (next);
-    worker->holds = false;
 }
 
 static void device_on_run(struct vx_worker *worker, const struct vx_message_run *run)
@@ -125,7 +125,8 @@ static void device_on_run(struct vx_worker *worker, const struct vx_message_run 
     VX_ASSERT(model);
     struct vx_worker_batch *batch = device_take_batch(worker);
     batch->head = run->head;
-    batch->received_ns = worker->working_said_ns = vx_clock_ns();
+    batch->received_ns = vx_clock_ns();
+    if (!worker->within) worker->working_said_ns = batch->received_ns;
     for (i32 i = 0; i < run->items_count; i++)
         batch->items[i] = device_item(worker, &run->items[i], vx_model_signature(model),
                                       &batch->uses[i]);
@@ -161,6 +162,7 @@ static void device_say_done(struct vx_worker *worker, struct vx_worker_batch *ba
     out->head.kind = VX_MESSAGE_DONE;
     out->received_ns = batch->received_ns;
     out->device_ns = batch->batch.device_ns;
+    out->aside = batch->batch.aside;
     out->items_count = batch->batch.items_count;
     out->whys_count = out->taken_count = 0;
     for (i32 i = 0; i < out->items_count; i++) {
@@ -200,6 +202,11 @@ static bool device_answer(struct vx_worker *worker, bool wait)
 void vx_worker_answer_all(struct vx_worker *worker)
 {
     while (device_answer(worker, true)) continue;
+}
+
+void vx_worker_answer_those(struct vx_worker *worker, i32 instance)
+{
+    while (vx_worker_has_batch(worker, instance) && device_answer(worker, true)) continue;
 }
 
 /* So that the engine no longer uses the arena. */
@@ -333,7 +340,7 @@ static bool channel_speaks(const struct vx_worker *worker)
 
 void vx_worker_hear_within(struct vx_worker *worker, i64 now_ns)
 {
-    if (now_ns - worker->heard_ns < HEAR_NS) return;
+    if (worker->within || now_ns - worker->heard_ns < HEAR_NS) return;
     worker->within = true;
     while (worker->open && channel_speaks(worker)) (void)device_hear(worker);
     if (vx_engine_under_way(worker->engine)) (void)device_answer(worker, false);
@@ -363,7 +370,9 @@ void vx_worker_serve(struct vx_worker *worker)
             device_take_made(worker);
         }
         if (polls[0].revents) event = device_hear(worker);
-        while (device_answer(worker, false)) event = true;
+        /* No more than are under way now: a CPU hears of others while it computes these. */
+        for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX && device_answer(worker, false); i++)
+            event = true;
         if (event) event_ns = vx_clock_ns();
         bool busy = event || vx_engine_under_way(worker->engine) > 0;
         if (worker->open && worker->warming &&

@@ -34,8 +34,7 @@ void vx_worker_on_unload(struct vx_worker *worker, i32 instance)
     VX_ASSERT(instance >= 0);
     VX_ASSERT(instance < VX_INSTANCES_MAX);
     if (!worker->models[instance]) return;
-    if (vx_worker_has_batch(worker, instance) && !worker->within)
-        vx_worker_answer_all(worker);
+    if (!worker->within) vx_worker_answer_those(worker, instance);
     if (!worker->models[instance]) return; /* it went with the last answer */
     /* What is left waits for places, or goes on below: the model goes with the last of it. */
     worker->leaving[instance] = vx_worker_has_batch(worker, instance);

@@ -152,6 +152,8 @@ void vx_worker_on_unload(struct vx_worker *worker, i32 instance);
 bool vx_worker_has_batch(const struct vx_worker *worker, i32 instance);
 /* Answers all batches that are under way, except those that wait for places. */
 void vx_worker_answer_all(struct vx_worker *worker);
+/* The same until none of the instance is left, which gets no more. */
+void vx_worker_answer_those(struct vx_worker *worker, i32 instance);
 
 /* --- places of outputs; device thread --- */
 

@@ -36,7 +36,10 @@ def daemon(tmp_path_factory):
     repository = tmp_path_factory.mktemp("repository")
     ConvModel(warmup=[1]).write(repository, "small")
     long_model().write(repository, "large")
-    with Daemon(repository, tmp_path_factory.mktemp("daemon"), "--threads", "2") as daemon:
+    for name in "abc":
+        ConvModel(warmup=[1, 3000]).write(repository, name)
+    with Daemon(repository, tmp_path_factory.mktemp("daemon"), "--threads", "2",
+                "--model-control", "explicit", "--load-model", "small,large") as daemon:
         yield daemon
 
 
@@ -98,3 +101,30 @@ def test_brief_requests_are_answered_while_a_long_one_goes_on(daemon):
         long.join()
         assert long.done == 8 and not long.differ
         assert within >= 4, f"{within} brief requests while a long one went on"
+
+
+def test_loads_and_unloads_go_on_beside_traffic(daemon):
+    """While a worker computes it hears of the next batches.  With clients that always wait it
+    never has none: loads, warm-ups and unloads come between batches all the same."""
+    coords = flat(4000)
+    feats = np.ones((len(coords), 4), np.float32)
+    stop = threading.Event()
+
+    def send():
+        with Client(daemon.grpc) as client:
+            while not stop.is_set():
+                client.infer("large", coords, feats, timeout=PATIENCE)
+
+    busy = [threading.Thread(target=send) for _ in range(4)]
+    for one in busy:
+        one.start()
+    with Client(daemon.grpc) as client:
+        for name in "abc":
+            client.load(name, timeout=PATIENCE)
+            client.infer(name, *random_grid(3, 50), timeout=PATIENCE)
+        client.unload("b", timeout=PATIENCE)
+        client.load("b", timeout=PATIENCE)
+        client.infer("b", *random_grid(3, 50), timeout=PATIENCE)
+    stop.set()
+    for one in busy:
+        one.join()

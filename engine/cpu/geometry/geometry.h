@@ -165,6 +165,8 @@ void vx_geometry_forget(struct vx_geometry_cache *cache, struct vx_coords_ref na
 /* While `still`, no block moves and nothing of a held geometry is evicted: somebody reads them.  Where
  * that would have made room, there is none (RESOURCE_EXHAUSTED). */
 void vx_geometry_keep_still(struct vx_geometry_cache *cache, bool still);
+/* Whether there was none since then, and may be some later. */
+bool vx_geometry_lacked(const struct vx_geometry_cache *cache);
 void vx_geometry_stats_get(const struct vx_geometry_cache *cache,
                            struct vx_geometry_stats *stats);
 

@@ -23,7 +23,7 @@ void vx_geometry_candidates_give(struct vx_geometry *geometry,
     while (candidates->taken) candidates_give_last(geometry, candidates);
 }
 
-static vx_status candidates_check(const struct vx_geometry_cache *cache, i64 count,
+static vx_status candidates_check(struct vx_geometry_cache *cache, i64 count,
                                   struct vx_why *why)
 {
     VX_ENSURE_WHY(count <= VX_VOXELS_MAX, why, RESOURCE_EXHAUSTED,

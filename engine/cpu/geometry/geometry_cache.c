@@ -225,13 +225,13 @@ static size_t block_pages(const struct vx_geometry_block *block)
 static size_t held_pages(const struct vx_geometry_cache *cache,
                          const struct vx_geometry *geometry)
 {
+    const u64 since = cache->still ? 0 : geometry->used;
     size_t pages = block_pages(&geometry->request.block);
     for (i32 i = geometry->sets; i != VX_GEOMETRY_NONE; i = cache->sets[i].next)
-        if (cache->sets[i].used >= geometry->used)
+        if (cache->sets[i].used >= since)
             pages += block_pages(&cache->sets[i].active.block);
     for (i32 i = geometry->maps; i != VX_GEOMETRY_NONE; i = cache->maps[i].next)
-        if (cache->maps[i].used >= geometry->used)
-            pages += block_pages(&cache->maps[i].block);
+        if (cache->maps[i].used >= since) pages += block_pages(&cache->maps[i].block);
     return pages;
 }
 
@@ -246,7 +246,12 @@ static size_t pages_in_use(const struct vx_geometry_cache *cache)
     return pages;
 }
 
-vx_status vx_geometry_check_room(const struct vx_geometry_cache *cache, size_t bytes,
+bool vx_geometry_lacked(const struct vx_geometry_cache *cache)
+{
+    return cache->lacked;
+}
+
+vx_status vx_geometry_check_room(struct vx_geometry_cache *cache, size_t bytes,
                                  size_t blocks, struct vx_why *why)
 {
     const size_t need = blocks * vx_round_up(bytes, VX_GEOMETRY_UNIT_BYTES);
@@ -257,6 +262,7 @@ vx_status vx_geometry_check_room(const struct vx_geometry_cache *cache, size_t b
                   "is %zu",
                   blocks * bytes, cache->bytes);
     const size_t in_use = pages_in_use(cache);
+    if (need > cache->bytes - in_use) cache->lacked = cache->still;
     VX_ENSURE_WHY(
         need <= cache->bytes - in_use, why, RESOURCE_EXHAUSTED,
         "the geometry does not fit in the geometry cache",
@@ -291,6 +297,7 @@ vx_status vx_geometry_take(struct vx_geometry *geometry, size_t bytes, struct vx
         there = vx_buddy_take(cache->buddy, bytes, &offset);
     }
     if (!there) {
+        cache->lacked = cache->still;
         VX_ENSURE_WHY(!cache->still, why, RESOURCE_EXHAUSTED,
                       "the geometry does not fit in the geometry cache",
                       "the geometry needs %zu bytes more in the geometry cache, in which "
@@ -344,7 +351,7 @@ void vx_geometry_keep_still(struct vx_geometry_cache *cache, bool still)
     VX_ASSERT(cache->still != still);
     cache->still = still;
     if (still)
-        cache->still_cpu = cache->cpu;
+        cache->still_cpu = cache->cpu, cache->lacked = false;
     else
         cache->cpu = cache->still_cpu;
 }

@@ -102,8 +102,9 @@ struct vx_geometry_cache {
     /* Bytes of all blocks, each in whole pages: what they need when packed. */
     size_t pages;
     i32 loose_count;
-    bool still; /* vx_geometry_keep_still */
-    u64 now;    /* counts holds, and requests for sets and maps: the clock of `used` */
+    bool still;  /* vx_geometry_keep_still */
+    bool lacked; /* since then something found no room that it might find later */
+    u64 now;     /* counts holds, and requests for sets and maps: the clock of `used` */
     u64 coords_ref_bits;
     i64 hits, misses, evictions;
     i32 geometries_free, sets_free, maps_free;
@@ -146,7 +147,7 @@ bool vx_geometry_evict(struct vx_geometry *geometry, enum vx_share kind, i64 mor
 void vx_geometry_trim(struct vx_geometry_cache *cache, struct vx_geometry *geometry);
 /* Fails unless so many blocks of so many bytes would find room if everything were evicted that can
  * be; evicts nothing. */
-VX_MUST_USE vx_status vx_geometry_check_room(const struct vx_geometry_cache *cache,
+VX_MUST_USE vx_status vx_geometry_check_room(struct vx_geometry_cache *cache,
                                              size_t bytes, size_t blocks,
                                              struct vx_why *why);
 /* Counts what a held geometry has more of, or less.  It belongs to the origin that built the last

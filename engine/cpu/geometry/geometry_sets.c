@@ -49,6 +49,7 @@ static vx_status set_make(struct vx_geometry_build *build)
     while (cache->sets_free == VX_GEOMETRY_NONE &&
            vx_geometry_evict(geometry, VX_SHARE_SETS, 1))
         continue;
+    if (cache->sets_free == VX_GEOMETRY_NONE) cache->lacked = cache->still;
     VX_ENSURE_WHY(cache->sets_free != VX_GEOMETRY_NONE, build->why, RESOURCE_EXHAUSTED,
                   "too many sets of voxels are in use at once",
                   "at most %d sets of voxels may be in use at once",
@@ -316,6 +317,7 @@ static vx_status map_make(struct vx_geometry *geometry, struct vx_cpu *cpu,
            vx_geometry_evict(geometry, VX_SHARE_MAPS, 1))
         continue;
     if (cache->maps_free == VX_GEOMETRY_NONE) {
+        cache->lacked = cache->still;
         vx_geometry_give(geometry, &block);
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "too many neighbour maps are in use at once",
                     "at most %d neighbour maps may be in use at once",

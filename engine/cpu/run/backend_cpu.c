@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* A batch that takes less is not interrupted: who waits for it waits a moment. */
-#define LONG_NS (20 * VX_NS_PER_MS)
+#define LONG_NS (100 * VX_NS_PER_MS)
 
 /* A batch, and how far it is: the items before `at` have ended. */
 struct run {
@@ -264,6 +264,7 @@ static struct vx_batch *aside_collect(struct device *device)
                                            run->model->weights, item, &run->waits);
         batch->device_ns += vx_exec_aside_ns(device->exec) - aside;
         if (!ran) return NULL;
+        batch->aside = true;
         if (item->says_taken && vx_item_runs(item)) say_taken(device, run, item);
     }
     device->runs_count--;
@@ -306,6 +307,7 @@ static void cpu_stats(const void *device, struct vx_engine_stats *stats)
         .cache_hits = geometry.hits,
         .cache_misses = geometry.misses,
         .cache_evictions = geometry.evictions,
+        .threads = vx_cpu_threads(it->cpu),
     };
     snprintf(stats->device_name, sizeof stats->device_name, "cpu: %s",
              vx_cpu_name(it->cpu));

@@ -66,6 +66,7 @@ static void exec_on_chunk(void *context)
 void vx_exec_tell(struct vx_exec *exec, const struct vx_progress *running)
 {
     exec->running = *running;
+    if (exec->aside) vx_exec_tell(exec->aside, running);
     vx_cpu_tell(exec->cpu, running->report ? exec_on_chunk : NULL, exec);
 }
 
@@ -160,7 +161,9 @@ static vx_status job_begin(struct vx_job *job)
 {
     struct vx_item *item = job->item;
     const i64 alone[VX_SETS_MAX] = {item->voxels}; /* the least that it needs */
+    job->exec->lacks = true;
     VX_TRY(vx_exec_fits(job->plan, job->bytes, alone, &item->why));
+    job->exec->lacks = false;
     item->geometry_ns = item->convert_ns = item->compute_ns = 0;
     job->exec->tells = job;
     VX_TRY(job_geometry(job, 0));

@@ -29,7 +29,7 @@ void vx_aside_close(struct vx_exec *exec)
 
 static bool may_run(const struct vx_exec *exec, const struct vx_item *item, i64 now_ns)
 {
-    if (!exec->computes || !exec->tells) return false;
+    if (!exec->computes || !exec->tells || exec->aside->tells) return false;
     if (now_ns < exec->rests_until_ns) return false;
     /* A geometry that both held would be built for one while the other reads it. */
     return !vx_coords_ref_there(item->coords_ref) ||
@@ -60,7 +60,9 @@ bool vx_exec_run_aside(struct vx_exec *exec, const struct vx_plan *plan,
     const i64 ran_ns = vx_clock_ns() - begin_ns;
     exec->aside_ns += ran_ns;
     exec->rests_until_ns = begin_ns + 2 * ran_ns;
-    *later = vx_status_code(item->status) == VX_CODE_RESOURCE_EXHAUSTED;
+    /* Limits of its model refuse it whenever it runs. */
+    *later = vx_status_code(item->status) == VX_CODE_RESOURCE_EXHAUSTED &&
+             (aside->lacks || vx_geometry_lacked(exec->cache));
     if (*later) {
         item->status = VX_OK;
         vx_item_begin(item);

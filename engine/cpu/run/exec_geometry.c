@@ -50,7 +50,9 @@ vx_status vx_job_place(struct vx_job *job, i32 stage)
     const struct vx_plan *plan = job->plan;
     const struct vx_network *network = plan->graph->network;
     struct vx_item *item = job->item;
+    job->exec->lacks = true;
     VX_TRY(vx_exec_fits(plan, job->bytes, job->rows, &item->why));
+    job->exec->lacks = false;
     size_t used = vx_plan_bytes(plan, job->rows);
     if (used > job->exec->used_max) job->exec->used_max = used;
     job->exec->in_use = used;

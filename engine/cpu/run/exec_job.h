@@ -54,6 +54,7 @@ struct vx_exec {
     /* The running request only reads its geometry, and has `in_use` bytes of the block. */
     bool computes;
     size_t in_use;
+    bool lacks;         /* the last request did not fit in its block */
     i64 aside_ns;       /* of all that ran meanwhile, since open */
     i64 rests_until_ns; /* until then the running request has the device thread */
 };
