@@ -38,6 +38,7 @@ bool vx_sched_runs_long(const struct vx_sched *sched, i32 worker, i64 now_ns)
     if (w->batches_count != 1) return false;
     const i64 predicted_ns = w->batches[0].predicted_ns;
     const i64 run_ns = now_ns - w->batches[0].since_ns, left_ns = predicted_ns - run_ns;
+    if (predicted_ns <= 0) return false; /* not known: of its kind none is */
     if (predicted_ns > LONG_NS && left_ns > AHEAD_NS) return true;
     return run_ns > LONG_NS && (left_ns > AHEAD_NS || left_ns < -AHEAD_NS);
 }
@@ -99,7 +100,7 @@ static bool second_place_pays(const struct sched_instance *instance,
 static void wake_late(const struct sched_batch *running, struct sched_look *look)
 {
     const i64 late_ns = running->since_ns + running->predicted_ns - AHEAD_NS;
-    if (running->predicted_ns > 0 && look->now_ns < late_ns) look_wake(look, late_ns);
+    if (look->now_ns < late_ns) look_wake(look, late_ns);
 }
 
 u32 vx_sched_open_workers(const struct vx_sched *sched, i32 instance,
