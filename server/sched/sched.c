@@ -210,6 +210,28 @@ static void learn_unforeseen(const struct sched_batch *batch,
     seen->ns -= seen->unforeseen_ns;
 }
 
+/* How long the most pairs that a batch had for each voxel are thought of. */
+#define MOST_FADES_NS (120 * VX_NS_PER_S)
+
+f64 vx_sched_pairs_most(const struct sched_instance *instance, const struct vx_job *job,
+                        i64 now_ns)
+{
+    const i64 age_ns = now_ns - instance->most_ns;
+    if (age_ns >= MOST_FADES_NS) return 0;
+    return (f64)job->voxels * instance->pairs_most *
+           (1 - (f64)age_ns / (f64)MOST_FADES_NS);
+}
+
+static void most_learn(struct sched_instance *instance, i64 pairs, i64 voxels, i64 now_ns)
+{
+    const struct vx_job one = {.voxels = 1};
+    if (pairs <= 0 || voxels <= 0) return;
+    const f64 most = (f64)pairs / (f64)voxels;
+    if (most < vx_sched_pairs_most(instance, &one, now_ns)) return;
+    instance->pairs_most = most;
+    instance->most_ns = now_ns;
+}
+
 static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
                         const struct vx_batch_end *end)
 {
@@ -227,6 +249,7 @@ static void batch_learn(struct vx_sched *sched, const struct sched_batch *batch,
     f64 pairs = (f64)(end->pairs > 0 ? end->pairs : batch->pairs);
     instance->learned_ns[vx_cost_class(pairs)] = end->now_ns;
     vx_cost_ratio_learn(&instance->ratio, end->pairs, voxels);
+    most_learn(instance, end->pairs, voxels, end->now_ns);
     vx_cost_ratio_learn(&instance->set_ratio, end->set_voxels, voxels);
     struct vx_cost_seen seen = {
         .ns = end->device_ns - build_ns,

@@ -15,6 +15,7 @@
 struct forming {
     f64 pairs;
     i64 build_voxels;
+    i64 now_ns;
     i64 first_ns;  /* when the earliest of its jobs was submitted */
     i64 before_ns; /* the latest time to start it, given the deadlines of its jobs */
     i64 most_ns;   /* no job joins that makes it longer */
@@ -22,13 +23,24 @@ struct forming {
     bool full;
 };
 
+/* Where features decide about voxels the mean says little: whoever sends cheap ones first would have his
+ * expensive ones run as one batch. */
+static f64 most_pairs(const struct sched_instance *instance, const struct vx_job *job,
+                      i64 now_ns)
+{
+    const f64 expected = sched_job_pairs(instance, job);
+    if (!job->asks || job->pairs) return expected;
+    const f64 most = vx_sched_pairs_most(instance, job, now_ns);
+    return most > expected ? most : expected;
+}
+
 static void forming_add(const struct sched_instance *instance, struct forming *forming,
                         struct vx_batch_plan *plan, struct vx_job *job)
 {
     plan->jobs[plan->jobs_count++] = job;
     plan->voxels += job->voxels;
     plan->set_voxels += job->set_voxels;
-    forming->pairs += sched_job_pairs(instance, job);
+    forming->pairs += most_pairs(instance, job, forming->now_ns);
     if (!sched_holds(job, plan->worker)) forming->build_voxels += job->voxels;
     if (job->queued_ns < forming->first_ns) forming->first_ns = job->queued_ns;
 }
@@ -39,7 +51,7 @@ static bool forming_fits(const struct sched_instance *instance,
 {
     const struct vx_batching *batching = &instance->batching;
     if (job->set_voxels > batching->voxels_max - plan->set_voxels) return false;
-    f64 pairs = forming->pairs + sched_job_pairs(instance, job);
+    f64 pairs = forming->pairs + most_pairs(instance, job, forming->now_ns);
     if (batching->pairs_max > 0 && pairs > (f64)batching->pairs_max) return false;
     const struct vx_cost *cost = &instance->costs[plan->worker];
     i64 build = sched_holds(job, plan->worker) ? 0 : job->voxels;
@@ -151,11 +163,13 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
     sched->running_voxels += plan->set_voxels;
 }
 
-static void plan_begin(const struct vx_job *first, i32 worker, struct forming *forming,
-                       struct vx_batch_plan *plan)
+static void plan_begin(const struct vx_job *first, i32 worker, i64 now_ns,
+                       struct forming *forming, struct vx_batch_plan *plan)
 {
-    *forming = (struct forming){
-        .first_ns = VX_NEVER, .before_ns = VX_NEVER, .most_ns = BATCH_NS_MAX};
+    *forming = (struct forming){.now_ns = now_ns,
+                                .first_ns = VX_NEVER,
+                                .before_ns = VX_NEVER,
+                                .most_ns = BATCH_NS_MAX};
     plan->worker = worker;
     plan->instance = first->instance;
     plan->jobs_count = 0;
@@ -195,7 +209,7 @@ static bool pick_solo(struct vx_sched *sched, struct sched_look *look,
         i32 w = vx_sched_place_solo(sched, job, !look->reserved, look);
         if (w < 0) continue;
         struct forming forming;
-        plan_begin(job, w, &forming, plan);
+        plan_begin(job, w, look->now_ns, &forming, plan);
         const struct sched_instance *instance = &sched->instances[job->instance];
         forming_add(instance, &forming, plan, job);
         forming_close(instance, &forming, plan);
@@ -215,7 +229,7 @@ static enum started batch_start(struct vx_sched *sched, struct vx_job *job, u32 
     i32 w = vx_sched_place(sched, job, open, look);
     if (w < 0) return STARTS_NOT;
     struct forming forming;
-    plan_begin(job, w, &forming, plan);
+    plan_begin(job, w, look->now_ns, &forming, plan);
     if (look->brief & 1u << w) {
         forming.brief = true;
         forming.most_ns = vx_sched_brief_ns(sched, w);

@@ -77,6 +77,9 @@ struct sched_instance {
     struct sched_line lines[SCHED_LINES];
     struct sched_load waiting;             /* sum of the lines */
     struct vx_cost_ratio ratio, set_ratio; /* of pairs; of voxels of all sets */
+    /* The most pairs for each voxel of a batch, and when that was: it fades within two minutes. */
+    f64 pairs_most;
+    i64 most_ns;
     struct vx_cost costs[VX_WORKERS_MAX];
     i64 learned_ns[VX_COST_CLASSES]; /* when a batch of each was last learned from */
 };
@@ -131,6 +134,9 @@ struct sched_look {
 /* ------- sched.c ------- */
 
 struct sched_instance *vx_sched_instance(struct vx_sched *sched, i32 instance);
+/* The pairs of a job that has as many for each voxel as the most that were seen lately. */
+f64 vx_sched_pairs_most(const struct sched_instance *instance, const struct vx_job *job,
+                        i64 now_ns);
 struct sched_worker *vx_sched_worker(struct vx_sched *sched, i32 worker);
 
 /* ------- sched_queue.c ------- */

@@ -1,4 +1,5 @@
-/* What the bytes of a job's outputs cost its client.
+/* What is known of a job only when it runs: the bytes of its outputs, and what they cost its client; the
+ * voxels that its features make.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -162,6 +163,46 @@ START_TEST(what_nobody_foresees_is_predicted_when_it_is_known)
 }
 END_TEST
 
+/* Of jobs whose sizes features decide the mean says little: after one batch of 100 pairs a voxel, cheap ones
+ * in any number do not make the next ones join in one batch, until two minutes have passed.  Others go by
+ * the mean. */
+START_TEST(the_most_that_was_seen_lately_bounds_a_batch)
+{
+    const struct vx_batching batching = {.voxels_max = 100000, .requests_max = 64};
+    vx_sched_instance_set(sched, 0, &batching, true);
+    rig_teach(sched, &batching, 1,
+              &(struct rig_device){.fixed_ns = MS, .pair_ns = 10 * US});
+    static struct vx_job jobs[10];
+    struct vx_batch_plan plan;
+    const bool asks = _i != 1, faded = _i == 2;
+    for (i32 k = 0; k < 60; k++) {
+        jobs[0] = rig_job(50);
+        jobs[0].pairs = 0;
+        rig_submit(sched, &jobs[0], 0);
+        rig_pick(sched, 0, &plan);
+        const i64 pairs = k ? 50 : 5000;
+        const struct vx_batch_end end = {.batch = plan.batch,
+                                         .now_ns = k * MS,
+                                         .device_ns = MS + pairs * 10 * US,
+                                         .pairs = pairs,
+                                         .set_voxels = pairs};
+        ck_assert(vx_sched_finish(sched, &end, &plan));
+    }
+    const i64 now_ns = faded ? 121 * VX_NS_PER_S : 60 * MS;
+    for (i32 i = 0; i < 10; i++) {
+        jobs[i] = rig_job(50);
+        jobs[i].pairs = 0;
+        jobs[i].asks = asks;
+        rig_submit(sched, &jobs[i], now_ns);
+    }
+    rig_pick(sched, now_ns, &plan);
+    if (asks && !faded)
+        ck_assert_int_le(plan.jobs_count, 5); /* of 50 ms each */
+    else
+        ck_assert_int_eq(plan.jobs_count, 10);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sched_answer");
@@ -172,6 +213,7 @@ int main(void)
     tcase_add_test(tests, time_goes_on_meanwhile);
     tcase_add_test(tests, while_nobody_waits_nothing_is_owed);
     tcase_add_loop_test(tests, what_nobody_foresees_is_predicted_when_it_is_known, 0, 2);
+    tcase_add_loop_test(tests, the_most_that_was_seen_lately_bounds_a_batch, 0, 3);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
