@@ -23,8 +23,8 @@ struct forming {
     bool full;
 };
 
-/* Where features decide about voxels the mean says little: whoever sends cheap ones first would have his
- * expensive ones run as one batch. */
+/* Where features decide about voxels the mean says little: a client that sends cheap ones first would
+ * have its expensive ones run as one batch. */
 static f64 most_pairs(const struct sched_instance *instance, const struct vx_job *job,
                       i64 now_ns)
 {
