@@ -18,8 +18,6 @@ KEPT = 20
 FLOOD = 6000  # a worker has 4,096 places
 VOXELS = 30
 
-pytestmark = pytest.mark.release  # the stores have unit tests
-
 
 class Relay:
     """Passes connections on from another address of the loopback."""
