@@ -71,7 +71,8 @@ struct vx_engine_options {
     /* Geometry cache.  The CPU also builds geometries in it, so it bounds a request. */
     size_t cache_bytes;
     /* CPU device only: the maps and layers that the running request has done, and the same numbers
-     * again while one of them goes on.  A GPU's batches do not occupy the device thread. */
+     * again while one of them goes on.  The report may submit, place, unload and collect without
+     * waiting: a brief batch can end there.  A GPU's batches do not occupy the device thread. */
     struct vx_progress running;
 };
 
@@ -98,7 +99,7 @@ struct vx_engine_stats {
     /* GPU, tuning at load: candidates measured, and those whose answer was wrong. */
     i64 tune_measured, tune_rejected;
     i32 numa_node; /* as vx_engine_numa_node */
-    i32 threads;   /* that share a CPU device's work; a brief batch has one. GPU: 1 */
+    i32 threads;   /* that share a CPU device's work; a brief batch has one. GPU: 0 */
     struct vx_gpu_stats gpu; /* zeros for the CPU */
 };
 

@@ -50,7 +50,8 @@ struct vx_backend {
      * skipped.  At most VX_ENGINE_BATCHES_MAX batches are under way. */
     void (*submit)(void *device, struct vx_model *model, struct vx_batch *batch);
     /* A batch that has ended; NULL when none has and `wait` is false, or when none can go
-     * on before an item that asks is placed.  Called only while one is under way. */
+     * on before an item that asks is placed.  Called only while one is under way, also from a
+     * report of a CPU's progress (device.h). */
     struct vx_batch *(*collect)(void *device, bool wait);
     /* The places of an item that has asked (vx_item_ask) are there, or its status is why
      * it gets none.  NULL for a device that loads no model whose items ask. */

@@ -350,10 +350,12 @@ void vx_geometry_keep_still(struct vx_geometry_cache *cache, bool still)
 {
     VX_ASSERT(cache->still != still);
     cache->still = still;
-    if (still)
-        cache->still_cpu = cache->cpu, cache->lacked = false;
-    else
+    if (still) {
+        cache->still_cpu = cache->cpu;
+        cache->lacked = false;
+    } else {
         cache->cpu = cache->still_cpu;
+    }
 }
 
 void vx_geometry_weaken(struct vx_geometry_cache *cache, u64 bits)

@@ -161,9 +161,7 @@ static vx_status job_begin(struct vx_job *job)
 {
     struct vx_item *item = job->item;
     const i64 alone[VX_SETS_MAX] = {item->voxels}; /* the least that it needs */
-    job->exec->lacks = true;
-    VX_TRY(vx_exec_fits(job->plan, job->bytes, alone, &item->why));
-    job->exec->lacks = false;
+    VX_TRY(vx_job_fits(job, alone));
     item->geometry_ns = item->convert_ns = item->compute_ns = 0;
     job->exec->tells = job;
     VX_TRY(job_geometry(job, 0));

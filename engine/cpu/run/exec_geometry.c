@@ -36,6 +36,13 @@ vx_status vx_exec_fits(const struct vx_plan *plan, size_t bytes, const i64 *rows
     return VX_OK;
 }
 
+vx_status vx_job_fits(const struct vx_job *job, const i64 *rows)
+{
+    const vx_status status = vx_exec_fits(job->plan, job->bytes, rows, &job->item->why);
+    job->exec->lacks = status.fault != NULL;
+    return status;
+}
+
 /* The place of a tensor on a set of this stage: in the block. */
 static void place_tensor(struct vx_job *job, i32 tensor, i32 stage)
 {
@@ -50,9 +57,7 @@ vx_status vx_job_place(struct vx_job *job, i32 stage)
     const struct vx_plan *plan = job->plan;
     const struct vx_network *network = plan->graph->network;
     struct vx_item *item = job->item;
-    job->exec->lacks = true;
-    VX_TRY(vx_exec_fits(plan, job->bytes, job->rows, &item->why));
-    job->exec->lacks = false;
+    VX_TRY(vx_job_fits(job, job->rows));
     size_t used = vx_plan_bytes(plan, job->rows);
     if (used > job->exec->used_max) job->exec->used_max = used;
     job->exec->in_use = used;

@@ -68,6 +68,8 @@ struct vx_job vx_job_make(struct vx_exec *exec, const struct vx_plan *plan,
 /* Fails unless the tensors for these numbers of rows fit in `bytes`. */
 VX_MUST_USE vx_status vx_exec_fits(const struct vx_plan *plan, size_t bytes,
                                    const i64 *rows, struct vx_why *why);
+/* The same in the job's own bytes; its exec remembers whether they are too few. */
+VX_MUST_USE vx_status vx_job_fits(const struct vx_job *job, const i64 *rows);
 /* Finds or builds the geometry of the request, and checks the spatial shape. */
 VX_MUST_USE vx_status vx_job_hold(struct vx_job *job);
 /* Gets the sets and maps of a stage; the layers of the stages before have run. */
