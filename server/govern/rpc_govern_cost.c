@@ -14,9 +14,13 @@
 /* After so many calls without a message a connection rests.  The thread of gRPC that reads
  * it ends its calls as well, and turns to another connection only when there is nothing
  * left to read and to end: without a rest others waited for up to 2 s while threads were
- * idle, with it for 0.15 s at most (four connections of resets, two processors). */
+ * idle, with it for 0.15 s at most (four connections of resets, two processors).  On a machine
+ * where ending the calls of three takes as long as the fourth one's rest, that thread has always
+ * something left (2.3 s, once), so a rest is twice as long as the one that ended lately. */
 #define VAIN_CALLS     256
 #define REST_NS        (10 * VX_NS_PER_MS)
+#define REST_NS_MAX    (160 * VX_NS_PER_MS)
+#define REST_LATELY_NS (VX_NS_PER_S / 2)
 #define CALL_BYTES_MIN 14 /* a frame's head and five fields of one byte */
 /* While so many are unseen, a connection that has more than its least part of them, of an origin
  * with more than its own, is not read.  One that has just come has one, and it waits for no
@@ -119,14 +123,24 @@ static bool calls_many(const struct vx_rpc_govern *govern)
            govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
+static void begin_rest(struct vx_rpc_govern *govern, i64 now_ns)
+{
+    const bool again = now_ns - govern->rested_ns < REST_LATELY_NS;
+    govern->rest_long_ns =
+        again ? clamp(2 * govern->rest_long_ns, REST_NS, REST_NS_MAX) : REST_NS;
+    govern->rest_ns = now_ns + govern->rest_long_ns;
+}
+
 static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
 {
     i64 vain = (i64)(govern->meter.calls - govern->meter.finished);
     bool over = govern->rest_ns && now_ns >= govern->rest_ns;
     if (over || vain < govern->vain) govern->vain = vain;
-    if (over) govern->rest_ns = 0;
-    if (!govern->rest_ns && vain - govern->vain >= VAIN_CALLS)
-        govern->rest_ns = now_ns + REST_NS;
+    if (over) {
+        govern->rested_ns = now_ns;
+        govern->rest_ns = 0;
+    }
+    if (!govern->rest_ns && vain - govern->vain >= VAIN_CALLS) begin_rest(govern, now_ns);
 }
 
 /* Calls that go on and wait in gRPC for us, beside those that it hides.  While time gave them back like

@@ -10,7 +10,6 @@ from swarm import CLOSE
 CROWD = 6000  # more than connections_max
 MB = 1 << 20
 PIECE = 8000  # of a message, in one frame
-WINDOW_MAX = 2**31 - 1
 LIVE = h2.SERVICE + "ServerLive"
 NEWCOMERS = 24
 FAR = 1e9  # seconds: never
@@ -80,12 +79,12 @@ def crowd_shares(swarm, target):
     swarm.add_honest(NEWCOMERS, target.grpc, newcomer)
 
 
-def calls_of(full, again, message, flags=0):
+def calls_of(full, again, message, flags=0, opening=None):
     """One call after the other, each with this much of a message; the next when it has ended."""
     def script(peer):
         windows = h2.Windows()
         peer.hear = windows.feed
-        yield h2.opening()
+        yield opening or h2.opening()
         for stream in itertools.count(1, 2):
             yield h2.headers(stream, full if stream == 1 else again) \
                 + h2.data(stream, message, flags)
@@ -140,7 +139,7 @@ def some_at_once(model, most=8, count=40):
     def script(peer):
         windows, ids, begun, refused, answered = h2.Windows(), itertools.count(1, 2), [], False, 0
         peer.hear = windows.feed
-        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
+        yield h2.opening_wide()
         while True:
             ended = [one for one in begun if one in windows.ended]
             begun = [one for one in begun if one not in windows.ended]
@@ -187,7 +186,7 @@ def rounds_beside(crowd, body, most, times, after=2, count=16):
                 yield 0.02
             return time.monotonic() - begin
 
-        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
+        yield h2.opening_wide()
         while not is_there():
             yield 0.02
         yield after  # what it has sent is read, and held
@@ -314,9 +313,12 @@ def watch_crowd(swarm, target):
 @attack("200 connections that send 640 KB at once, whatever HTTP/2's windows allow", over=True,
         seconds=5, arena=True)
 def past_windows(swarm, target):
+    """A request that is read as fast as it comes breaks no window, for windows grow meanwhile: each
+    connection takes its answer and sends the next until one of them does."""
     request = h2.message(h2.infer_request(target.model, 20_000))
     swarm.add(200, target.grpc,
-              calls_of(*h2.kept_block(h2.INFER), request, h2.END_STREAM), sources=1)
+              calls_of(*h2.kept_block(h2.INFER), request, h2.END_STREAM, h2.opening_wide()),
+              sources=1)
 
 
 @attack("6,000 connections with one call each that sends headers only", seconds=4)

@@ -7,7 +7,6 @@ from attacks_crowds import some_at_once
 from roster import attack
 from swarm import CLOSE
 
-WINDOW_MAX = 2**31 - 1
 PIECES = 187  # MB of an arena of 256: below three quarters of it, as are four calls each of 1,024
 REFUSED = 20  # as many in a row: no more room
 
@@ -17,7 +16,7 @@ def in_flight(body, count):
     def script(peer):
         windows, begun, unsent = h2.Windows(), 0, {}
         peer.hear = windows.feed
-        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
+        yield h2.opening_wide()
         while True:
             out = b""
             while begun - len(windows.ended) < count and len(unsent) < 8:
@@ -130,7 +129,7 @@ def megabytes(model, stands, count=4):
     def script(peer):
         windows, answered = h2.Windows(), 0
         peer.hear = windows.feed
-        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX) + h2.window(0, WINDOW_MAX - 65535)
+        yield h2.opening_wide()
         while not stands():
             yield 0.05
         for stream in itertools.count(1, 2):

@@ -3,7 +3,6 @@
 import h2
 from roster import attack
 
-WINDOW_MAX = 2**31 - 1
 STREAMS = 250  # just below streams_max
 
 
@@ -12,10 +11,8 @@ def pipelined(path, messages, reads):
     def script(peer):
         windows = h2.Windows()
         peer.hear = windows.feed
-        yield h2.opening(INITIAL_WINDOW_SIZE=WINDOW_MAX if reads else 0)
-        if reads:
-            yield h2.window(0, WINDOW_MAX - 65535)
-        for stream in range(1, WINDOW_MAX, 2):
+        yield h2.opening_wide() if reads else h2.opening(INITIAL_WINDOW_SIZE=0)
+        for stream in range(1, h2.LARGEST, 2):
             yield h2.headers(stream, h2.call_block(path))
             while stream not in windows.ended:
                 unsent = {stream: messages}
@@ -105,7 +102,7 @@ def reset_behind(body):
         windows = h2.Windows()
         peer.hear = windows.feed
         yield h2.opening()
-        for stream in range(1, WINDOW_MAX, 2):
+        for stream in range(1, h2.LARGEST, 2):
             yield h2.headers(stream, h2.call_block(h2.INFER))
             unsent = {stream: whole}
             while unsent:

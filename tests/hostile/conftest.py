@@ -12,6 +12,8 @@ from rig import Rig  # noqa: E402
 
 SANITIZED = os.environ.get("VX_BUILD_KIND", "release") != "release"
 
+TRIES = 3  # of an attack whose good clients were late
+
 
 class Rigs:
     """get() returns the current rig."""
@@ -36,10 +38,14 @@ class Rigs:
 
 
 def attacked(rigs, names, seconds):
-    """Runs the attacks; a failure has their names, what was wrong, and the log's last lines."""
-    rig = rigs.get()
-    finding = rig.attack(*names, seconds=seconds)
-    print(finding)
+    """Runs the attacks; a failure has their names and what was wrong.
+
+    Late answers alone are tried again: a busy machine is late now and then, a mistake always."""
+    for _ in range(TRIES):
+        finding = rigs.get().attack(*names, seconds=seconds)
+        print(finding)
+        if finding.wrong != finding.late or not finding.late:
+            break
     assert not finding.wrong, "\n".join([
         "", *finding.wrong, f"attackers: {finding.attacker}",
         f"alone: tests/hostile/judge.py --voxeld {os.environ['VOXELD']} {','.join(names)}"])

@@ -15,6 +15,7 @@ END_STREAM = ACK = 1
 END_HEADERS, PADDED, WITH_PRIORITY = 4, 8, 32
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, \
     MAX_HEADER_LIST_SIZE = range(1, 7)
+LARGEST = 2**31 - 1  # of windows, and of the numbers of streams
 FRAME_BYTES = 16384  # a peer's limit unless its SETTINGS change it
 SERVICE = "/inference.GRPCInferenceService/"
 WATCH = "/grpc.health.v1.Health/Watch"
@@ -33,6 +34,11 @@ def settings(**pairs):
 
 def opening(**pairs):
     return PREFACE + settings(**pairs)
+
+
+def opening_wide():
+    """An opening whose windows no answer fills."""
+    return opening(INITIAL_WINDOW_SIZE=LARGEST) + window(0, LARGEST - 65535)
 
 
 def window(stream, more):

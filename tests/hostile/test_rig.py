@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+import conftest
 import rig
 from rig import Memory, Rig
 
@@ -60,3 +61,32 @@ def test_a_front_that_has_ended_is_said(rig_of):
     assert rig_of(above(1), code=-9).left_over() == [
         "expected a daemon that lives, got exit code -9"]
     assert rig_of(above(65), OSError(), seconds=600).given_back(lambda m: m.rss, 0) == 105 * MB
+
+
+@pytest.mark.parametrize("tries, attacks", [
+    ([""], 1), (["late", ""], 2), (["late", "late", ""], 3)])
+def test_an_attack_is_made_again_for_late_answers_alone(monkeypatch, tries, attacks):
+    assert attacks_made(monkeypatch, tries) == attacks
+
+
+@pytest.mark.parametrize("tries, attacks", [
+    (["wrong", ""], 1), (["late wrong", ""], 1), (["late", "wrong", ""], 2),
+    (["late", "late", "late", ""], 3)])
+def test_what_is_wrong_or_always_late_fails(monkeypatch, tries, attacks):
+    left = list(tries)
+    with pytest.raises(AssertionError):
+        attacks_made(monkeypatch, left)
+    assert len(tries) - len(left) == attacks
+
+
+def attacks_made(monkeypatch, tries):
+    """Takes what each attack finds from tries, in words; how many were made."""
+    monkeypatch.setenv("VOXELD", "voxeld")
+    before = len(tries)
+
+    def attack(*names, seconds):
+        words = tries.pop(0).split()
+        return rig.Finding(list(names), words, [word for word in words if word == "late"])
+    conftest.attacked(types.SimpleNamespace(get=lambda: types.SimpleNamespace(attack=attack)),
+                      ("ping",), 1)
+    return before - len(tries)

@@ -278,6 +278,28 @@ START_TEST(calls_in_vain_are_followed_by_a_rest)
 }
 END_TEST
 
+/* One that brings nothing else rests longer each time; one that has left off begins anew. */
+START_TEST(rests_in_a_row_are_longer)
+{
+    static const i64 long_ms[] = {10, 20, 40, 80, 160, 160};
+    rig_open(0);
+    const i32 i = rig_connect();
+    struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, i);
+    rig_hold_time(i);
+    rig_greet(i);
+    for (u32 k = 0; k <= VX_COUNT(long_ms); k++) {
+        const bool anew = k == VX_COUNT(long_ms);
+        if (anew) row->rested_ns = vx_clock_ns() - VX_NS_PER_S;
+        row->vain -= 255; /* as after so many calls without a message */
+        ck_assert_int_eq(after_call(i, 2 * k + 1, false), VX_RPC_WAIT_REST);
+        ck_assert_int_eq(row->rest_long_ns, (anew ? 10 : long_ms[k]) * VX_NS_PER_MS);
+        vx_rpc_governor_turn(rig_governor, vx_clock_ns() + VX_NS_PER_S);
+        ck_assert_int_eq(row->waits, VX_RPC_WAIT_NONE);
+    }
+    rig_close();
+}
+END_TEST
+
 /* A connection with so many refused calls, whose client reads nothing if it is blocked. */
 static i32 connect_refused(i32 calls, bool blocked)
 {
@@ -348,6 +370,7 @@ int main(void)
     tcase_add_test(tests, answers_give_back_what_headers_cost);
     tcase_add_test(tests, many_at_once_bring_few_calls_each);
     tcase_add_test(tests, calls_in_vain_are_followed_by_a_rest);
+    tcase_add_test(tests, rests_in_a_row_are_longer);
     tcase_add_test(tests, refused_calls_that_are_not_read_close_their_connection);
     tcase_add_test(tests, origins_have_parts_of_the_streams);
     suite_add_tcase(suite, tests);
