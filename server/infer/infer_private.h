@@ -85,7 +85,7 @@ VX_MUST_USE vx_status vx_infer_spend(struct vx_infer *infer, struct vx_call *cal
 /* Pays for the voxels that features made in its sets, beyond its own: they are known when it has run,
  * and may leave a debt, in which its next request waits. */
 void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
-                       const struct vx_done_item *done);
+                       const struct vx_infer_end *end);
 /* Workers that can run the request if they hold its geometry, as bits. */
 u32 vx_infer_may_hold(const struct vx_infer *infer, const struct vx_call *call);
 /* Fails because the coords_ref of the request is not known. */

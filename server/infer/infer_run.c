@@ -134,7 +134,7 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
         .voxels = call->job.voxels,
         .cost = {call->job.instance, end->done->pairs, end->done->set_voxels}};
     if (end->done->geometry_kept) vx_geometries_kept(infer->geometries, &report);
-    if (end->done->ran) vx_infer_pay_made(infer, call, end->done);
+    if (end->done->ran) vx_infer_pay_made(infer, call, end);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;

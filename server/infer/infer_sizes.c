@@ -14,6 +14,7 @@
 #include "server/infer/infer_private.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 #include "engine/base/process/log.h"
 
 #include <string.h>
@@ -100,16 +101,30 @@ static vx_status call_pay_dense(struct vx_infer *infer, struct vx_call *call,
     return VX_OK;
 }
 
-void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
-                       const struct vx_done_item *done)
+/* The scheduler is told what the sets had beyond what was expected, and their part of the batch's time. */
+static void charge_made(struct vx_infer *infer, const struct vx_call *call,
+                        const struct vx_infer_end *end)
 {
-    const i64 made = done->set_voxels - call->job.voxels;
+    const i64 beyond = end->done->set_voxels - call->job.set_voxels;
+    i64 all = 0;
+    for (i32 i = 0; i < end->batch->items_count; i++)
+        all += end->batch->items[i].set_voxels;
+    if (beyond <= 0 || all <= 0) return;
+    const f64 part = (f64)beyond / (f64)all;
+    vx_sched_charge(infer->sched, &call->job, beyond,
+                    (i64)(part * (f64)end->batch->device_ns), vx_clock_ns());
+}
+
+void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
+                       const struct vx_infer_end *end)
+{
+    const i64 made = end->done->set_voxels - call->job.voxels;
     /* Whatever others have paid meanwhile, what has run is paid for, and is not refused. */
     const struct vx_access_cost cost = {.of = {[VX_ACCESS_VOXELS] = made},
                                         .paid = {[VX_ACCESS_VOXELS] = INT64_MAX}};
     struct vx_why why;
     if (made <= 0 || !vx_infer_row(infer, call)->signature.predicts) return;
-    vx_sched_charge(infer->sched, &call->job, done->set_voxels - call->job.set_voxels);
+    charge_made(infer, call, end);
     vx_status st = vx_infer_spend(infer, call, &cost, &why);
     (void)st; /* a token that has been taken away pays nothing more */
 }

@@ -192,8 +192,11 @@ bool vx_sched_model_is_full(const struct vx_sched *sched, const struct vx_job *j
 /* True: it was waiting and has left the queue, state NEW.  False: it is running; its
  * answer is still to come. */
 bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job);
-/* A job that has run made so many voxels more than it was counted with: its client's next one pays. */
-void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels);
+/* A job that has run made so many voxels more than it was counted with, which took so long (0 = not
+ * known: nothing is charged).  For as long its origin's next jobs, by whatever client, go behind so many
+ * voxels of the others'. */
+void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels,
+                     i64 took_ns, i64 now_ns);
 /* Hands every waiting job whose time in the queue is over to `on_late`, state NEW.  If it
  * is over by `timeout` and the policy has timeout_delay, the job instead moves behind all
  * others of its model and then expires only by gRPC's deadline. */

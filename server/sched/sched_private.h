@@ -94,10 +94,12 @@ struct sched_client {
     u16 origin;  /* under which it counts while some wait */
 };
 struct sched_origin {
-    i32 jobs;      /* that wait */
-    i32 clients;   /* that have some */
-    i32 gone;      /* jobs that took another's place and left without having run */
-    u64 gone_turn; /* until then they count as if they waited */
+    i32 jobs;          /* that wait */
+    i32 clients;       /* that have some */
+    i32 gone;          /* jobs that took another's place and left without having run */
+    u64 gone_turn;     /* until then they count as if they waited */
+    u64 owes;          /* voxels that it had beyond what was counted; */
+    i64 owes_until_ns; /* until then its jobs go behind so much of others' */
 };
 
 struct vx_sched {
@@ -173,9 +175,9 @@ struct vx_job *vx_sched_room_find(const struct vx_sched *sched, const struct vx_
 /* How many jobs of the client wait. */
 i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client);
 /* The turn that the job would get now. */
-u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job);
+u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job, i64 now_ns);
 /* Gives the job that turn. */
-void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job);
+void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job, i64 now_ns);
 /* What it costs its client. */
 u64 vx_sched_turn_cost(const struct vx_job *job);
 /* The places that an origin counts as having: of its waiting jobs, and of those that have gone. */

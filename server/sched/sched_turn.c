@@ -102,18 +102,26 @@ static u64 client_turn(const struct vx_sched *sched, const struct sched_client *
     return now + (client->turn - now) / client->sharers * sharers;
 }
 
-u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job)
+/* The virtual time at which the origin has paid what it owes. */
+static u64 turn_paid(const struct vx_sched *sched, u16 origin, i64 now_ns)
+{
+    const struct sched_origin *one = &sched->origins[origin];
+    return turn_now(sched) + (now_ns < one->owes_until_ns ? one->owes : 0);
+}
+
+u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job, i64 now_ns)
 {
     const struct sched_client *client = &sched->clients[client_row(sched, job->client)];
     bool is_own = client->waiting || client->client == job->client;
     const u64 sharers = sharers_of(sched, client, job);
     const u64 own = is_own ? client_turn(sched, client, sharers) : 0;
-    return later(own, turn_now(sched)) + vx_sched_turn_cost(job) * sharers;
+    return later(own, turn_paid(sched, job->origin, now_ns)) +
+           vx_sched_turn_cost(job) * sharers;
 }
 
-void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job)
+void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job, i64 now_ns)
 {
-    job->turn = vx_sched_turn(sched, job);
+    job->turn = vx_sched_turn(sched, job, now_ns);
     sched->turn = turn_now(sched);
     struct sched_client *client = &sched->clients[client_take(sched, job->client)];
     client->turn = job->turn;
@@ -135,11 +143,19 @@ static void turn_grows(struct vx_sched *sched, const struct vx_job *job, u64 cos
     if (sched->queued) sched->turn += cost / (u64)sharing;
 }
 
-void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels)
+/* Not its client's, which may be gone; and not by virtual time alone, which forgets what is owed
+ * whenever the queue is empty. */
+void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels,
+                     i64 took_ns, i64 now_ns)
 {
-    /* Another client that shares its entry does not pay. */
-    const bool own = sched->clients[client_row(sched, job->client)].client == job->client;
-    if (voxels > 0 && own) turn_grows(sched, job, (u64)voxels);
+    struct sched_origin *origin = &sched->origins[job->origin];
+    if (voxels <= 0 || took_ns <= 0) return;
+    if (now_ns >= origin->owes_until_ns) {
+        origin->owes = 0;
+        origin->owes_until_ns = now_ns;
+    }
+    origin->owes += (u64)voxels;
+    origin->owes_until_ns += took_ns;
 }
 
 /* The batch of a job that runs. */

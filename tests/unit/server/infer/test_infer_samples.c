@@ -118,6 +118,29 @@ START_TEST(predicted_voxels_cost_what_they_are)
 }
 END_TEST
 
+/* For as long as they took, whoever asks next from there goes behind them; no other set is charged. */
+START_TEST(predicted_voxels_are_charged_to_their_origin)
+{
+    enum { MADE = 100000, OF_BATCH_S = 600 };
+    struct vx_call *call = rig_call(0, 10), *next = rig_call(1, 10);
+    rig_signature()->outputs_count = FAR;
+    rig_signature()->predicts = _i;
+    struct rig_run *run = rig_start(call);
+    rig_done(run);
+    rig_said.items[0].set_voxels = MADE;
+    rig_said.device_ns = OF_BATCH_S * VX_NS_PER_S;
+    const u64 before = call->job.turn;
+    rig_end(run);
+    rig_expect(call, VX_CODE_OK);
+    ck_assert_uint_eq(call->job.origin, next->job.origin);
+    ck_assert_uint_ne(call->job.client, next->job.client);
+    vx_infer_on_call(infer, next);
+    const u64 behind = next->job.turn - before - (u64)next->job.set_voxels;
+    ck_assert_int_eq(behind > MADE / 2, _i);
+    vx_infer_on_gone(infer, next);
+}
+END_TEST
+
 /* A worker that dies is not the client's fault. */
 START_TEST(samples_are_paid_once)
 {
@@ -148,6 +171,7 @@ int main(void)
     tcase_add_test(tcase, samples_that_never_fit_are_named);
     tcase_add_loop_test(tcase, samples_cost_what_their_bytes_do, 0, 2);
     tcase_add_loop_test(tcase, predicted_voxels_cost_what_they_are, 0, 2);
+    tcase_add_loop_test(tcase, predicted_voxels_are_charged_to_their_origin, 0, 2);
     tcase_add_test(tcase, samples_are_paid_once);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -59,15 +59,71 @@ START_TEST(what_is_known_late_is_paid_by_the_next)
     submit(&first, 1, 1, 0);
     rig_pick(sched, 0, &plan);
     submit(&waits, 3, 1000, 0);
-    if (!_i) vx_sched_answer_grows(sched, &first, LARGE, 0);
-    if (_i) rig_finish(sched, &plan, 0);
-    if (_i) vx_sched_charge(sched, &first, LARGE / VX_SCHED_VOXEL_BYTES);
+    vx_sched_answer_grows(sched, &first, LARGE, 0);
     submit(&again, 1, 1, 0);
     submit(&small, 2, 1000, 0);
-    if (!_i) rig_finish(sched, &plan, 0);
+    rig_finish(sched, &plan, 0);
     ck_assert_ptr_eq(run_one(), &waits);
     ck_assert_ptr_eq(run_one(), &small);
     ck_assert_ptr_eq(run_one(), &again);
+}
+END_TEST
+
+/* Charges of a job of origin 1 at 0 ms, when nobody waits; then one of another client of origin 1 comes,
+ * and one of origin 2 behind it. */
+static const struct {
+    i32 jobs;
+    i64 took_ms, comes_ms, other_voxels;
+    bool other_first;
+} charges[] = {
+    {1, 100, 0, 500, true},   {1, 100, 99, 500, true},  {1, 100, 100, 500, false},
+    {1, 100, 0, 2000, false}, {2, 100, 199, 500, true}, {2, 100, 200, 500, false},
+    {2, 100, 0, 1500, true}, /* both, by voxels */
+};
+
+/* Neither a closed loop, whose queue is empty when a batch ends, nor a new connection forgets it. */
+START_TEST(what_was_made_beyond_is_paid_by_the_origin)
+{
+    struct vx_job first, again, other;
+    struct vx_batch_plan plan;
+    submit(&first, 1, 1, 0);
+    rig_pick(sched, 0, &plan);
+    rig_finish(sched, &plan, 0);
+    for (i32 i = 0; i < charges[_i].jobs; i++)
+        vx_sched_charge(sched, &first, 1000, charges[_i].took_ms * VX_NS_PER_MS, 0);
+    const i64 now_ns = charges[_i].comes_ms * VX_NS_PER_MS;
+    again = rig_job(1);
+    again.client = 7;
+    again.origin = 1;
+    other = rig_job(charges[_i].other_voxels);
+    other.client = other.origin = 2;
+    rig_submit(sched, &again, now_ns);
+    rig_submit(sched, &other, now_ns);
+    rig_pick(sched, now_ns, &plan);
+    ck_assert_ptr_eq(plan.jobs[0], charges[_i].other_first ? &other : &again);
+}
+END_TEST
+
+/* Time that is not known charges nothing, and what was charged long ago adds nothing. */
+START_TEST(one_that_is_not_charged_owes_nothing)
+{
+    struct vx_job first, again, other;
+    struct vx_batch_plan plan;
+    submit(&first, 1, 1, 0);
+    rig_pick(sched, 0, &plan);
+    rig_finish(sched, &plan, 0);
+    vx_sched_charge(sched, &first, 1000000, 0, 0);
+    vx_sched_charge(sched, &first, 0, VX_NS_PER_S, 0);
+    vx_sched_charge(sched, &first, 1000000, 1, 0);
+    vx_sched_charge(sched, &first, 10, VX_NS_PER_S, 1);
+    again = rig_job(1);
+    again.client = again.origin = 1;
+    other = rig_job(500);
+    other.client = other.origin = 2;
+    rig_submit(sched, &again, 2);
+    rig_submit(sched, &other, 2);
+    rig_pick(sched, 2, &plan);
+    ck_assert_ptr_eq(plan.jobs[0], &again);
 }
 END_TEST
 
@@ -209,7 +265,10 @@ int main(void)
     TCase *tests = tcase_create("sched_answer");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, a_large_answer_is_a_large_request);
-    tcase_add_loop_test(tests, what_is_known_late_is_paid_by_the_next, 0, 2);
+    tcase_add_test(tests, what_is_known_late_is_paid_by_the_next);
+    tcase_add_loop_test(tests, what_was_made_beyond_is_paid_by_the_origin, 0,
+                        (int)VX_COUNT(charges));
+    tcase_add_test(tests, one_that_is_not_charged_owes_nothing);
     tcase_add_test(tests, time_goes_on_meanwhile);
     tcase_add_test(tests, while_nobody_waits_nothing_is_owed);
     tcase_add_loop_test(tests, what_nobody_foresees_is_predicted_when_it_is_known, 0, 2);
