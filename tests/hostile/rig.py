@@ -160,8 +160,8 @@ class MemoryWatch:
 class Finding:
     """What one attack did."""
     names: list
-    wrong: list                                     # all of it
-    late: list = dataclasses.field(default_factory=list)  # those that a busy machine may cause, too
+    wrong: list
+    late: list = dataclasses.field(default_factory=list)  # of it, what a busy machine may cause
     p99_ms: float | None = None
     worst_ms: float | None = None
     newcomer_ms: float | None = None
@@ -252,6 +252,7 @@ class Rig:
         self.judge_memory(finding, begin)
         self.judge_honest(finding)
         self.judge_cuts(finding, [a for a in chosen if a.over], cuts, logged)
+        finding.wrong += finding.late
         self.hurt = self.hurt or bool(finding.wrong)
         return finding
 
@@ -310,7 +311,6 @@ class Rig:
             if worst[what] > limit and finding.others < OTHERS:
                 finding.late.append(f"expected a p99 of {what} within {limit:.1f} s, "
                                     f"got {worst[what]:.2f} s of {len(times)}")
-        finding.wrong += finding.late
         ms = {what: round(1000 * took, 1) for what, took in worst.items()}
         finding.p99_ms, finding.newcomer_ms, finding.admin_ms = (
             ms.get(what) for what in ("infer", "newcomer", "admin"))
@@ -319,11 +319,13 @@ class Rig:
     @staticmethod
     def judge_honest(finding):
         honest, unserved = finding.attacker["honest"], finding.attacker["unserved"]
-        if unserved:
-            tries = finding.attacker["tries"]
-            finding.wrong.append("expected every honest client from another address to be served "
-                                 f"amid the attack, got {unserved} of {honest} that were not"
-                                 + (f"; its seconds beside it and alone: {tries}" if tries else ""))
+        if not unserved:
+            return
+        tries = finding.attacker["tries"]  # of one that judges by time, and has got all answers
+        (finding.late if tries else finding.wrong).append(
+            "expected every honest client from another address to be served amid the attack, "
+            f"got {unserved} of {honest} that were not"
+            + (f"; its seconds beside it and alone: {tries}" if tries else ""))
 
     def judge_memory(self, finding, begin):
         allowed = RSS_BYTES_ALL if "mix_all" in finding.names else RSS_BYTES
