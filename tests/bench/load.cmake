@@ -9,7 +9,7 @@ vx_e2e_test(NAME e2e_geometry_names FILE tests/e2e/test_geometry_names.py SECOND
 if(VX_SERVER)
   # Every part of the GPU host's script, on the CPU and small; two workers are killed during it.  84 s of CPU: a tenth of
   # `tests/run`, so CI alone has it, with what else is for hosts with GPUs.
-  vx_script_test(NAME bench_serve LABELS bench chips SECONDS 50 BUSY
+  vx_script_test(NAME bench_serve LABELS bench chips dear SECONDS 50 BUSY
     COMMAND tests/gpu/serve --device cpu --small --seconds 0.5 --kill-seconds 11
       --bin ${CMAKE_BINARY_DIR}/bin --logs ${CMAKE_BINARY_DIR}/serve-logs
     ENVIRONMENT "RPC_THREADS=2" "LOAD_THREADS=1")

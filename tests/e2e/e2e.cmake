@@ -45,7 +45,7 @@ vx_e2e_test(NAME e2e_tritonclient FILE tests/e2e/test_tritonclient.py)
 vx_e2e_test(NAME e2e_tritonclient_async FILE tests/e2e/test_tritonclient_async.py)
 vx_e2e_test(NAME e2e_tritonclient_memory FILE tests/e2e/test_tritonclient_memory.py)
 # With label bench or words the sanitizers, which have nothing new to say, leave it out.
-vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py SECONDS 45 LABELS bench)
+vx_e2e_test(NAME e2e_perf_analyzer FILE tests/e2e/test_perf_analyzer.py SECONDS 45 LABELS bench dear)
 vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py RACES SECONDS 8)
 vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 LABELS words)
@@ -58,7 +58,7 @@ vx_e2e_test(NAME e2e_layouts_levels FILE tests/e2e/test_layouts_levels.py SECOND
 vx_e2e_test(NAME e2e_ops_definition FILE tests/e2e/test_ops_definition.py SECONDS 20 LABELS words)
 vx_e2e_test(NAME e2e_failures FILE tests/e2e/test_failures.py)
 # A browser, which only the stage `deploy` installs.  In release alone: test_page has the code under the sanitizers.
-vx_e2e_test(NAME e2e_live_page FILE tests/e2e/test_live_page.py SECONDS 40 LABELS deploy ONLY)
+vx_e2e_test(NAME e2e_live_page FILE tests/e2e/test_live_page.py SECONDS 40 LABELS deploy dear ONLY)
 vx_e2e_test(NAME e2e_readme FILE tests/e2e/test_readme.py SECONDS 20 LABELS install ONLY)
 vx_e2e_test(NAME e2e_command_line FILE tests/e2e/test_command_line.py SECONDS 16 LABELS words)
 vx_e2e_test(NAME e2e_command_mistakes FILE tests/e2e/test_command_mistakes.py SECONDS 8 LABELS words)

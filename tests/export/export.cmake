@@ -9,7 +9,11 @@ if(VX_SERVER AND NOT VX_SANITIZE)
       set(files ${name})
     endif()
     list(TRANSFORM files REPLACE "(.+)" "tests/export/test_\\1.py")
-    vx_script_test(NAME export_${name} LABELS export SECONDS 25
+    set(labels export)
+    if(name MATCHES "^families_|^examples$")
+      list(APPEND labels dear)
+    endif()
+    vx_script_test(NAME export_${name} LABELS ${labels} SECONDS 25
       COMMAND ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run ${VX_VENV_TORCH} ${files}
       ENVIRONMENT "VOXELD=${CMAKE_BINARY_DIR}/bin/voxeld" "VOXEL=${CMAKE_BINARY_DIR}/bin/voxel"
         "PYTHONDONTWRITEBYTECODE=1")

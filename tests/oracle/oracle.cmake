@@ -27,15 +27,17 @@ endif()
 
 # AMD's optimised code on fibers, one thread each: of every kernel, type and tile on a chip with waves of 64 lanes; on one
 # with waves of 32 those of coordinates, and of numbers those without tiles in one type: they count, sort and add.  A
-# binary takes 0.8 s of CPU to compile, once for a build folder, of which CI has a new one each time; all of RDNA's are
-# `slow`.  Tiles of matrix instructions run for every chip in test_amd_conv and test_amd_matrix.
+# binary takes 0.8 s of CPU to compile, once for a build folder, of which CI has a new one each time; so CDNA's are
+# `dear` and all of RDNA's `slow`.  Tiles of matrix instructions run for every chip in test_amd_conv and test_amd_matrix.
 foreach(name gfx942 gfx1100 gfx1100_all)
   string(REPLACE _all "" arch ${name})
   set(labels chips)
   set(kernels all)
   if(name STREQUAL "gfx1100")
     set(kernels untiled)
-  elseif(NOT name STREQUAL "gfx942")
+  elseif(name STREQUAL "gfx942")
+    list(APPEND labels dear)
+  else()
     list(APPEND labels slow)
   endif()
   if(VX_HIP_CLANG AND NOT VX_FUZZ)

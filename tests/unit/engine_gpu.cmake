@@ -53,8 +53,8 @@ vx_unit_test(NAME test_gpu_cuda LIBS engine LABELS gpu
 # where its spec says so, and AMD's multiply with matrix instructions. Needs NVRTC, or clang 19 and
 # llvm-objdump 19 for AMD; no GPU.
 if(NOT VX_SANITIZE)
-  # One to three minutes of both cores each.  In CI Hopper has half of it, which has the most kernels and tiles, and of
-  # AMD's the kernels of the demo's network, 35 of 165 (21 s of CPU instead of a hundred): registers, shared memory and
+  # One to three minutes of both cores each.  `tests/run --all` has half of Hopper's, which has the most kernels and
+  # tiles, and CI of Hopper's and of AMD's the kernels of the demo's network, of AMD's 35 of 165 (21 s of CPU instead of a hundred): registers, shared memory and
   # matrix instructions of what is launched.  All are the same sources for other chips: `tests/run slow`.  That each of
   # AMD's kernels, types and tiles compiles, and is right, oracle_gfx942 and oracle_gfx1100 show; the matrix tiles,
   # which differ between its chips, test_amd_conv compiles and runs for all four.
@@ -65,11 +65,13 @@ if(NOT VX_SANITIZE)
       COMMAND tests/unit/compile_all $<TARGET_FILE:voxeld-tools> ${arch}
         ${CMAKE_BINARY_DIR}/kernels-${arch})
   endforeach()
-  # CI has time for half of Hopper's: its kernels of BF16 differ from those of FP16 in the type of an instruction.
-  vx_script_test(NAME compile_hopper LABELS jit chips SECONDS 1 BUSY
+  # Its kernels of BF16 differ from those of FP16 in the type of an instruction.
+  vx_script_test(NAME compile_hopper LABELS jit chips dear SECONDS 1 BUSY
     COMMAND tests/unit/compile_all $<TARGET_FILE:voxeld-tools> sm_90a
       ${CMAKE_BINARY_DIR}/kernels-sm_90a --without-bf16)
-  vx_script_test(NAME compile_demo LABELS jit chips SECONDS 2 BUSY
-    COMMAND tests/unit/compile_all $<TARGET_FILE:voxeld-tools> gfx942 ${CMAKE_BINARY_DIR}/kernels-demo
-      ${CMAKE_SOURCE_DIR}/deploy/demo/repository/normals)
+  foreach(arch sm_90a gfx942)
+    vx_script_test(NAME compile_demo_${arch} LABELS jit chips SECONDS 2 BUSY
+      COMMAND tests/unit/compile_all $<TARGET_FILE:voxeld-tools> ${arch} ${CMAKE_BINARY_DIR}/kernels-demo-${arch}
+        ${CMAKE_SOURCE_DIR}/deploy/demo/repository/normals)
+  endforeach()
 endif()
