@@ -118,7 +118,7 @@ START_TEST(predicted_voxels_cost_what_they_are)
 }
 END_TEST
 
-/* For as long as they took, whoever asks next from there goes behind them; no other set is charged. */
+/* For as long as they took, who asks next from there goes behind them; no other set is charged. */
 START_TEST(predicted_voxels_are_charged_to_their_origin)
 {
     enum { MADE = 100000, OF_BATCH_S = 600 };
