@@ -11,7 +11,7 @@ from voxeld import Client
 from voxeld_process import PATIENCE, Daemon
 
 # A long one takes a second or more, a brief one a millisecond.
-LONG = 20000 if SANITIZED else 100000
+LONG = 8000 if SANITIZED else 100000
 WIDE, LAYERS = 64, 5
 
 
@@ -106,7 +106,7 @@ def test_brief_requests_are_answered_while_a_long_one_goes_on(daemon):
 def test_loads_and_unloads_go_on_beside_traffic(daemon):
     """While a worker computes it hears of the next batches.  With clients that always wait it
     never has none: loads, warm-ups and unloads come between batches all the same."""
-    coords = flat(4000)
+    coords = flat(1000 if SANITIZED else 4000)
     feats = np.ones((len(coords), 4), np.float32)
     stop = threading.Event()
 
