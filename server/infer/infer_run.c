@@ -123,6 +123,12 @@ static vx_status infer_end_status(const struct vx_call *call, vx_status status,
     return status;
 }
 
+/* How long an item says that it took. */
+static i64 item_ns(const struct vx_done_item *item)
+{
+    return item->convert_ns + item->geometry_ns + item->compute_ns + item->output_ns;
+}
+
 static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                           const struct vx_infer_end *end)
 {
@@ -135,6 +141,8 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
         .cost = {call->job.instance, end->done->pairs, end->done->set_voxels}};
     if (end->done->geometry_kept) vx_geometries_kept(infer->geometries, &report);
     if (end->done->ran) vx_infer_pay_made(infer, call, end);
+    if (end->batch->aside)
+        vx_sched_ran_aside(infer->sched, &call->job, item_ns(end->done), vx_clock_ns());
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;
@@ -150,12 +158,6 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
         said.why = &why;
     }
     vx_infer_finish(infer, call, &said);
-}
-
-/* How long an item says that it took. */
-static i64 item_ns(const struct vx_done_item *item)
-{
-    return item->convert_ns + item->geometry_ns + item->compute_ns + item->output_ns;
 }
 
 /* An item whose work is not known took no time if it was refused before it ran, and otherwise

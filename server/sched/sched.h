@@ -96,10 +96,11 @@ struct vx_job {
     bool must_hold;   /* it has no coordinates of its own: only a holder can run it */
     u32 only;         /* bit per worker, up or not, that can reach its memory; 0 = any.
                         The job waits until one of them is up. */
-    bool asks;      /* its size is known only when it runs: that of outputs, or of sets */
-    i64 queued_ns;  /* out: when it first entered the queue */
-    i64 started_ns; /* out: when it was last sent to a worker */
-    i64 expires_ns; /* out: when its time in the queue is over; VX_NEVER */
+    bool patient;  /* out: its origin's were taken for brief and were not, so it is not */
+    bool asks;     /* its size is known only when it runs: that of outputs, or of sets */
+    i64 queued_ns; /* out: when it first entered the queue */
+    i64 started_ns;  /* out: when it was last sent to a worker */
+    i64 expires_ns;  /* out: when its time in the queue is over; VX_NEVER */
     bool by_timeout; /* out: expires_ns is from `timeout` or the policy, not from gRPC */
     u64 level;       /* out: its priority level under the model's policy */
     u64 turn;        /* out: its place among the jobs of all clients; sched_turn.c */
@@ -197,6 +198,10 @@ bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job);
  * voxels of the others'. */
 void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels,
                      i64 took_ns, i64 now_ns);
+/* A job that ran within another batch took so long there.  If that is not brief at all, its origin's
+ * jobs are not taken for brief for a minute. */
+void vx_sched_ran_aside(struct vx_sched *sched, const struct vx_job *job, i64 took_ns,
+                        i64 now_ns);
 /* Hands every waiting job whose time in the queue is over to `on_late`, state NEW.  If it
  * is over by `timeout` and the policy has timeout_delay, the job instead moves behind all
  * others of its model and then expires only by gRPC's deadline. */

@@ -216,6 +216,7 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
     last.level = vx_sched_level(&instance->batching, job->priority);
     last.set_voxels = vx_sched_set_voxels(sched, job);
     last.turn = vx_sched_turn(sched, &last, now_ns);
+    last.patient = vx_sched_turn_patient(sched, &last, now_ns);
     last.sequence = sched->sequence + 1;
     struct expected expected = job_expect(sched, &last, now_ns);
     return expected.run_ns ? expected.wait_ns + expected.run_ns : 0;
@@ -345,6 +346,7 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
     job->started_ns = 0;
     job->set_voxels = vx_sched_set_voxels(sched, job);
     job->turn = vx_sched_turn(sched, job, now_ns);
+    job->patient = vx_sched_turn_patient(sched, job, now_ns);
     job->sequence = ++sched->sequence;
     job->deaths = 0;
     job->took = last ? vx_sched_turn_cost(last) : 0;

@@ -51,7 +51,7 @@ i64 vx_sched_brief_ns(const struct vx_sched *sched, i32 worker)
 
 bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job, i32 worker)
 {
-    if (job->asks) return false;
+    if (job->asks || job->patient) return false;
     const struct sched_instance *instance = &sched->instances[job->instance];
     const i64 build = sched_holds(job, worker) ? 0 : job->voxels;
     const f64 pairs = sched_job_pairs(instance, job);

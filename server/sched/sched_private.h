@@ -100,6 +100,7 @@ struct sched_origin {
     u64 gone_turn;     /* until then they count as if they waited */
     u64 owes;          /* voxels that it had beyond what was counted; */
     i64 owes_until_ns; /* until then its jobs go behind so much of others' */
+    i64 patient_ns;    /* until then its jobs are not taken for brief */
 };
 
 struct vx_sched {
@@ -178,6 +179,9 @@ i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client);
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job, i64 now_ns);
 /* Gives the job that turn. */
 void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job, i64 now_ns);
+/* job.patient */
+bool vx_sched_turn_patient(const struct vx_sched *sched, const struct vx_job *job,
+                           i64 now_ns);
 /* What it costs its client. */
 u64 vx_sched_turn_cost(const struct vx_job *job);
 /* The places that an origin counts as having: of its waiting jobs, and of those that have gone. */

@@ -19,6 +19,7 @@
 #include "server/sched/sched_private.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 
 /* What a job costs its client in addition to its voxels. */
 #define JOB_VOXELS 32
@@ -156,6 +157,23 @@ void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxel
     }
     origin->owes += (u64)voxels;
     origin->owes_until_ns += took_ns;
+}
+
+/* On one thread a brief job takes SCHED_BRIEF_ALONE_NS at most.  Predictions err, but not by so much. */
+#define ASIDE_MOST_NS (2 * SCHED_BRIEF_ALONE_NS)
+#define PATIENT_NS    (60 * VX_NS_PER_S)
+
+void vx_sched_ran_aside(struct vx_sched *sched, const struct vx_job *job, i64 took_ns,
+                        i64 now_ns)
+{
+    if (took_ns > ASIDE_MOST_NS)
+        sched->origins[job->origin].patient_ns = now_ns + PATIENT_NS;
+}
+
+bool vx_sched_turn_patient(const struct vx_sched *sched, const struct vx_job *job,
+                           i64 now_ns)
+{
+    return now_ns < sched->origins[job->origin].patient_ns;
 }
 
 /* The batch of a job that runs. */

@@ -12,6 +12,8 @@
  * Thread   one at a time (the device thread); work is spread over VX_ROLE_COMPUTE threads
  *          and joined before return.
  * Limits   VX_CPU_THREADS_MAX.  Workspaces are taken at open; operators never allocate.
+ * Numbers  below 1.2e-38 (subnormal ones) count as 0, in the thread that opens it from then on,
+ *          too: flush.h says why.
  * Order    the bits of a row depend on the operator and this machine, never on N, on the
  *          row's place, on other requests in the batch, or on the number of threads.
  *          global_pool and group_norm: the bits of a sample depend on its own rows in
@@ -80,8 +82,8 @@ void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
                    void (*task)(void *context, i64 begin, i64 end), void *context);
 
 /* told(context) is called on the thread that calls an operator, or spread, while that goes on:
- * with each chunk but the first that this thread takes.  A chunk takes microseconds of most layers,
- * and of the widest seconds. */
+ * with each chunk but the first that this thread takes, and within chunks of convolutions and linear
+ * layers with each offset. */
 void vx_cpu_tell(struct vx_cpu *cpu, void (*told)(void *context), void *context);
 /* Calls told once: that thread is in a long loop of its own, outside of spread. */
 void vx_cpu_go_on(struct vx_cpu *cpu);

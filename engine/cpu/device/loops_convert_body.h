@@ -25,12 +25,14 @@ INLINE u32 bits_of_f32(f32 value)
 
 static void f16_to_f32(const u16 *from, f32 *to, i64 count)
 {
-    /* 2^112: f16 exponents begin at -14, those of f32 at -126. */
-    const f32 rebias = f32_of_bits((127 + 112) << 23);
     for (i64 e = 0; e < count; e++) {
         u32 sign = (u32)(from[e] & 0x8000) << 16;
         u32 magnitude = from[e] & 0x7fff;
-        u32 finite = bits_of_f32(f32_of_bits(magnitude << 13) * rebias);
+        /* f16 exponents begin at -14, those of f32 at -126.  A subnormal f16 counts 2^-24; as the
+         * bits of an f32 it would be flushed (flush.h). */
+        u32 normal = (magnitude << 13) + (112u << 23);
+        u32 small = bits_of_f32((f32)(i32)magnitude * 0x1p-24f);
+        u32 finite = magnitude < 0x400 ? small : normal;
         u32 special = 0x7f800000u | magnitude << 13;
         special |= magnitude > 0x7c00 ? 0x00400000u : 0;
         to[e] = f32_of_bits(sign | (magnitude >= 0x7c00 ? special : finite));

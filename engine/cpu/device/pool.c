@@ -5,6 +5,7 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/thread.h"
+#include "engine/cpu/device/flush.h"
 
 #include <stdatomic.h>
 
@@ -87,6 +88,7 @@ static void worker_main(void *context)
     struct vx_pool *pool = worker->pool;
     u64 seen = 0;
     vx_alloc_freeze();
+    vx_flush_subnormals();
     for (;;) {
         const struct vx_pool_job *job = worker_join(pool, &seen);
         if (!job) return;
@@ -105,6 +107,7 @@ vx_status vx_pool_open(i32 threads, struct vx_pool **pool)
     struct vx_pool *made =
         vx_alloc_zero(sizeof *made + (size_t)threads * sizeof made->workers[0]);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the CPU device's threads");
+    vx_flush_subnormals(); /* the caller works, too */
     made->magic = POOL_MAGIC;
     made->threads = threads;
     pthread_mutex_init(&made->lock, NULL);

@@ -9,6 +9,9 @@
 
 /* Where the tensors of another request may begin. */
 #define BLOCK_ALIGN 64
+/* The long request goes on for as long as the brief one took, so that it gets half of the time; but
+ * after one that was taken for brief, and took seconds, others wait no longer than this. */
+#define REST_NS_MAX (100 * VX_NS_PER_MS)
 
 vx_status vx_aside_open(struct vx_exec *exec, struct vx_why *why)
 {
@@ -59,7 +62,8 @@ bool vx_exec_run_aside(struct vx_exec *exec, const struct vx_plan *plan,
     aside->block = NULL;
     const i64 ran_ns = vx_clock_ns() - begin_ns;
     exec->aside_ns += ran_ns;
-    exec->rests_until_ns = begin_ns + 2 * ran_ns;
+    exec->rests_until_ns =
+        begin_ns + ran_ns + (ran_ns < REST_NS_MAX ? ran_ns : REST_NS_MAX);
     /* Limits of its model refuse it whenever it runs. */
     *later = vx_status_code(item->status) == VX_CODE_RESOURCE_EXHAUSTED &&
              (aside->lacks || vx_geometry_lacked(exec->cache));

@@ -190,6 +190,32 @@ START_TEST(a_brief_batch_teaches_nothing)
 }
 END_TEST
 
+/* One that was taken for brief and took seconds: those that come from there within a minute wait their
+ * turn; others do not. */
+START_TEST(what_was_wrongly_brief_is_so_once)
+{
+    static const struct {
+        i64 took_ms, comes_s;
+        bool other, brief;
+    } rows[] = {{100, 0, false, true},
+                {101, 0, false, false},
+                {3000, 59, false, false},
+                {3000, 59, true, true},
+                {3000, 60, false, true}};
+    struct vx_job first = {.origin = 5}, *next = job_of(SHORT_MODEL, 1);
+    struct vx_batch_plan plan;
+    vx_sched_ran_aside(sched, &first, rows[_i].took_ms * MS, 0);
+    const i64 now_ns = rows[_i].comes_s * VX_NS_PER_S;
+    rig_submit(sched, job_of(LONG_MODEL, 100), now_ns);
+    rig_pick(sched, now_ns, &plan);
+    next->origin = rows[_i].other ? 6 : 5;
+    const i64 wait_ns = vx_sched_expected_wait_ns(sched, next, now_ns);
+    ck_assert_int_eq(wait_ns < 100 * MS, rows[_i].brief);
+    rig_submit(sched, next, now_ns);
+    ck_assert_int_eq(vx_sched_pick(sched, now_ns, &plan), rows[_i].brief);
+}
+END_TEST
+
 /* On many threads it has one of them: what is brief on two is not on 64. */
 START_TEST(one_thread_of_many_is_slow)
 {
@@ -243,6 +269,7 @@ int main(void)
     tcase_add_test(tests, what_was_short_and_is_not_is_long);
     tcase_add_loop_test(tests, a_second_batch_says_whether_it_is_brief, 0, 2);
     tcase_add_test(tests, a_brief_batch_teaches_nothing);
+    tcase_add_loop_test(tests, what_was_wrongly_brief_is_so_once, 0, 5);
     tcase_add_loop_test(tests, one_thread_of_many_is_slow, 0, 2);
     tcase_add_test(tests, each_worker_has_a_place_for_brief_ones);
     suite_add_tcase(suite, tests);

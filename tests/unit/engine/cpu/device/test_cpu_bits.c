@@ -234,6 +234,40 @@ START_TEST(test_one_row)
 }
 END_TEST
 
+/* A brief request passes within a tile, and the watchdog hears of it: the widest takes a second. */
+static void count_one(void *context)
+{
+    ++*(i32 *)context;
+}
+
+START_TEST(a_tile_says_that_it_goes_on)
+{
+    enum { ROWS = 4, OFFSETS = 27, WIDE = 8 };
+    static f32 in[ROWS * WIDE], weight[OFFSETS * WIDE * WIDE], out[ROWS * WIDE];
+    i32 nbr[OFFSETS * ROWS];
+    for (i32 e = 0; e < OFFSETS * ROWS; e++) nbr[e] = e % ROWS;
+    struct vx_cpu *cpu;
+    for (i32 i = 0; cpu_case_open(i, 2, &cpu); i++) {
+        i32 told = 0;
+        vx_cpu_tell(cpu, count_one, &told);
+        do { /* until the caller had the tile */
+            vx_cpu_conv(cpu, &(struct vx_conv_args){.n = ROWS,
+                                                    .v = OFFSETS,
+                                                    .ci = WIDE,
+                                                    .co = WIDE,
+                                                    .groups = _i,
+                                                    .nbr = nbr,
+                                                    .in = in,
+                                                    .weight = weight,
+                                                    .out = out});
+        } while (!told);
+        ck_assert_int_ge(told, OFFSETS - 1);
+        vx_cpu_tell(cpu, NULL, NULL);
+        vx_cpu_close(&cpu);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cpu_bits");
@@ -241,6 +275,7 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_loop_test(cases, test_bits, 0, (int)VX_COUNT(operations));
     tcase_add_test(cases, test_one_row);
+    tcase_add_loop_test(cases, a_tile_says_that_it_goes_on, 1, 3);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

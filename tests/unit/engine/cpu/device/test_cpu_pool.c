@@ -45,6 +45,36 @@ static void check_spread(struct vx_pool *pool, i64 count, i64 grain)
             ck_abort_msg("element %d was done %d times", (int)i, (int)seen.times[i]);
 }
 
+struct met {
+    atomic_int here, kept;
+};
+
+/* Each thread waits until all have come, so each has one of these. */
+static void multiply(void *context, i32 worker, i64 begin, i64 end)
+{
+    struct met *met = context;
+    (void)worker;
+    ck_assert_int_eq(end, begin + 1);
+    atomic_fetch_add(&met->here, 1);
+    VX_WAIT_UNTIL(met->here == 3);
+    volatile f32 tiny = 1e-41f, one = 1, smallest = 1.2e-38f, half = 0.5f;
+    const f32 read = tiny * one * 1e30f, made = smallest * half;
+    if (read != 0 || made * 1e30f != 0) atomic_fetch_add(&met->kept, 1);
+}
+
+/* Operations with subnormal numbers take a hundred times as long: one request kept all others waiting. */
+START_TEST(no_thread_computes_with_subnormal_numbers)
+{
+    struct vx_pool *pool;
+    struct met met = {0, 0};
+    ck_assert_ptr_null(vx_pool_open(3, &pool).fault);
+    vx_pool_spread(pool, &(struct vx_pool_job){3, 1, multiply, &met});
+    ck_assert_int_eq(met.here, 3);
+    ck_assert_int_eq(met.kept, 0);
+    vx_pool_close(&pool);
+}
+END_TEST
+
 START_TEST(test_every_element_once)
 {
     static const i64 cases[][2] = {{0, 1},     {1, 1},      {1, 100},     {100, 1},
@@ -242,6 +272,7 @@ int main(void)
     tcase_add_test(cases, test_every_element_once);
     tcase_add_test(cases, test_many_jobs);
     tcase_add_test(cases, test_threads_work_together);
+    tcase_add_test(cases, no_thread_computes_with_subnormal_numbers);
     tcase_add_test(cases, test_no_allocation);
     tcase_add_test(cases, test_chunks_are_told);
     tcase_add_test(cases, test_a_thread_that_hangs_is_silent);
