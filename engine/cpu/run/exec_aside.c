@@ -62,8 +62,8 @@ bool vx_exec_run_aside(struct vx_exec *exec, const struct vx_plan *plan,
     aside->block = NULL;
     const i64 ran_ns = vx_clock_ns() - begin_ns;
     exec->aside_ns += ran_ns;
-    exec->rests_until_ns =
-        begin_ns + ran_ns + (ran_ns < REST_NS_MAX ? ran_ns : REST_NS_MAX);
+    const i64 rest_ns = ran_ns < REST_NS_MAX ? ran_ns : REST_NS_MAX;
+    exec->rests_until_ns = begin_ns + ran_ns + rest_ns;
     /* Limits of its model refuse it whenever it runs. */
     *later = vx_status_code(item->status) == VX_CODE_RESOURCE_EXHAUSTED &&
              (aside->lacks || vx_geometry_lacked(exec->cache));
