@@ -154,6 +154,7 @@ struct vx_rpc_govern {
     i64 vain;    /* calls begun less whole messages, after its last rest */
     i64 rest_ns; /* until when it rests; 0 = it does not */
     i64 rested_ns, rest_long_ns; /* when its last rest ended, and how long it was */
+    u64 rested_finished;         /* meter.finished then */
     enum vx_rpc_wait waits;
     i64 begun_ns;
     u16 origin;                        /* struct vx_peer */

@@ -14,9 +14,8 @@
 /* After so many calls without a message a connection rests.  The thread of gRPC that reads
  * it ends its calls as well, and turns to another connection only when there is nothing
  * left to read and to end: without a rest others waited for up to 2 s while threads were
- * idle, with it for 0.15 s at most (four connections of resets, two processors).  On a machine
- * where ending the calls of three takes as long as the fourth one's rest, that thread has always
- * something left (2.3 s, once), so a rest is twice as long as the one that ended lately. */
+ * idle.  Where ending the calls of three connections takes as long as the fourth one's rest, it
+ * has always something left (2.3 s, once), so a rest is twice as long as the one that ended lately. */
 #define VAIN_CALLS     256
 #define REST_NS        (10 * VX_NS_PER_MS)
 #define REST_NS_MAX    (160 * VX_NS_PER_MS)
@@ -123,9 +122,11 @@ static bool calls_many(const struct vx_rpc_govern *govern)
            govern->shares[VX_RPC_SHARE_ARRIVED] >= CALLS_OPEN_ALL / governor->live_count;
 }
 
+/* Not of one that has brought as many whole messages since: a proxy's, of whose clients one resets. */
 static void begin_rest(struct vx_rpc_govern *govern, i64 now_ns)
 {
-    const bool again = now_ns - govern->rested_ns < REST_LATELY_NS;
+    const bool again = now_ns - govern->rested_ns < REST_LATELY_NS &&
+                       govern->meter.finished - govern->rested_finished < VAIN_CALLS;
     govern->rest_long_ns =
         again ? clamp(2 * govern->rest_long_ns, REST_NS, REST_NS_MAX) : REST_NS;
     govern->rest_ns = now_ns + govern->rest_long_ns;
@@ -138,6 +139,7 @@ static void begin_or_end_rest(struct vx_rpc_govern *govern, i64 now_ns)
     if (over || vain < govern->vain) govern->vain = vain;
     if (over) {
         govern->rested_ns = now_ns;
+        govern->rested_finished = govern->meter.finished;
         govern->rest_ns = 0;
     }
     if (!govern->rest_ns && vain - govern->vain >= VAIN_CALLS) begin_rest(govern, now_ns);

@@ -352,6 +352,7 @@ static vx_status infer_admit(struct vx_infer *infer, struct vx_call *call,
     call->job.asks = vx_infer_asks(infer, call) || row->signature.predicts;
     call->job.client = call->peer.connection;
     call->job.origin = call->peer.origin;
+    call->job.source = call->peer.source;
     call->job.priority = request->priority;
     call->job.deadline_ns = call->deadline_ns;
     call->job.timeout_ns = infer_timeout_ns(call);

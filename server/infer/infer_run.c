@@ -129,6 +129,16 @@ static i64 item_ns(const struct vx_done_item *item)
     return item->convert_ns + item->geometry_ns + item->compute_ns + item->output_ns;
 }
 
+/* A geometry that the worker was said to hold, and has built, is not its client's fault. */
+static void infer_ran_aside(struct vx_infer *infer, const struct vx_call *call,
+                            const struct vx_infer_end *end)
+{
+    const bool held = call->job.holders >> end->worker & 1;
+    const i64 built_ns = held ? end->done->geometry_ns : 0;
+    vx_sched_ran_aside(infer->sched, &call->job, item_ns(end->done) - built_ns,
+                       vx_clock_ns());
+}
+
 static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
                           const struct vx_infer_end *end)
 {
@@ -141,8 +151,7 @@ static void infer_on_item(struct vx_infer *infer, struct vx_call *call,
         .cost = {call->job.instance, end->done->pairs, end->done->set_voxels}};
     if (end->done->geometry_kept) vx_geometries_kept(infer->geometries, &report);
     if (end->done->ran) vx_infer_pay_made(infer, call, end);
-    if (end->batch->aside)
-        vx_sched_ran_aside(infer->sched, &call->job, item_ns(end->done), vx_clock_ns());
+    if (end->done->aside) infer_ran_aside(infer, call, end);
     struct vx_infer_end said = *end;
     struct vx_why why = {""};
     const struct vx_place *lost = NULL;

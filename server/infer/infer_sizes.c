@@ -109,8 +109,8 @@ static void charge_made(struct vx_infer *infer, const struct vx_call *call,
     i64 all = 0;
     for (i32 i = 0; i < end->batch->items_count; i++)
         all += end->batch->items[i].set_voxels;
-    if (beyond <= 0 || all <= 0) return;
-    const f64 part = (f64)beyond / (f64)all;
+    if (!beyond || all <= 0) return;
+    const f64 part = beyond > 0 ? (f64)beyond / (f64)all : 0;
     vx_sched_charge(infer->sched, &call->job, beyond,
                     (i64)(part * (f64)end->batch->device_ns), vx_clock_ns());
 }

@@ -88,12 +88,24 @@ static bool is_within(i64 value, i64 min, i64 max)
     return value >= min && value <= max;
 }
 
+/* Sums of them fit. */
+#define TIME_NS_MAX (INT64_C(1) << 54) /* 208 days */
+
+static bool times_are_sound(const struct vx_done_item *item)
+{
+    return is_within(item->convert_ns, -TIME_NS_MAX, TIME_NS_MAX) &&
+           is_within(item->geometry_ns, -TIME_NS_MAX, TIME_NS_MAX) &&
+           is_within(item->compute_ns, -TIME_NS_MAX, TIME_NS_MAX) &&
+           is_within(item->output_ns, -TIME_NS_MAX, TIME_NS_MAX);
+}
+
 static bool done_is_whole(const struct vx_message_done *done, size_t bytes)
 {
     if (bytes < offsetof(struct vx_message_done, items)) return false;
     if (done->items_count < 1 || done->items_count > VX_BATCH_ITEMS_MAX) return false;
     if (done->whys_count < 0 || done->whys_count > done->items_count) return false;
     if (!is_within(done->taken_count, 0, VX_TAKEN_MAX)) return false;
+    if (!is_within(done->device_ns, -TIME_NS_MAX, TIME_NS_MAX)) return false;
     if (bytes != vx_message_done_bytes(done)) return false;
     for (i32 i = 0; i < done->items_count; i++) {
         const struct vx_done_item *item = &done->items[i];
@@ -101,6 +113,7 @@ static bool done_is_whole(const struct vx_message_done *done, size_t bytes)
         if (!is_within(item->taken, 0, done->taken_count)) return false;
         if (!is_within(item->set_voxels, 0, (i64)VX_SETS_MAX * VX_VOXELS_MAX))
             return false;
+        if (!times_are_sound(item)) return false;
     }
     for (i32 k = 0; k < done->whys_count; k++)
         if (!memchr(done_why_at(done, k)->text, 0, VX_WHY_BYTES)) return false;

@@ -131,6 +131,7 @@ struct vx_done_item {
     i32 region_lost;
     bool ran; /* it was given to the device: not refused before */
     bool geometry_hit, geometry_kept;
+    bool aside; /* vx_item.aside */
     i64 convert_ns, geometry_ns, compute_ns, output_ns, pairs, set_voxels;
     i32 taken; /* vx_item.taken: the number of its text, from 1 on; 0 = none */
 };

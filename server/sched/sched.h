@@ -89,6 +89,7 @@ struct vx_job {
     i64 answer_bytes; /* of its outputs, as far as their sizes are known when it comes */
     u64 client;       /* its connection, which takes turns with others; 0 = not known */
     u16 origin;       /* of the connection, below VX_SCHED_ORIGINS */
+    u64 source;       /* whose number that is now: struct vx_peer; 0 = not known */
     u64 priority;     /* 1 is highest; 0 = not set */
     i64 deadline_ns;  /* gRPC's; VX_NEVER when none */
     i64 timeout_ns;   /* the parameter `timeout`, counted from submit; 0 = none */
@@ -96,11 +97,10 @@ struct vx_job {
     bool must_hold;   /* it has no coordinates of its own: only a holder can run it */
     u32 only;         /* bit per worker, up or not, that can reach its memory; 0 = any.
                         The job waits until one of them is up. */
-    bool patient;  /* out: its origin's were taken for brief and were not, so it is not */
-    bool asks;     /* its size is known only when it runs: that of outputs, or of sets */
-    i64 queued_ns; /* out: when it first entered the queue */
-    i64 started_ns;  /* out: when it was last sent to a worker */
-    i64 expires_ns;  /* out: when its time in the queue is over; VX_NEVER */
+    bool asks;      /* its size is known only when it runs: that of outputs, or of sets */
+    i64 queued_ns;  /* out: when it first entered the queue */
+    i64 started_ns; /* out: when it was last sent to a worker */
+    i64 expires_ns; /* out: when its time in the queue is over; VX_NEVER */
     bool by_timeout; /* out: expires_ns is from `timeout` or the policy, not from gRPC */
     u64 level;       /* out: its priority level under the model's policy */
     u64 turn;        /* out: its place among the jobs of all clients; sched_turn.c */
@@ -194,12 +194,12 @@ bool vx_sched_model_is_full(const struct vx_sched *sched, const struct vx_job *j
  * answer is still to come. */
 bool vx_sched_cancel(struct vx_sched *sched, struct vx_job *job);
 /* A job that has run made so many voxels more than it was counted with, which took so long (0 = not
- * known: nothing is charged).  For as long its origin's next jobs, by whatever client, go behind so many
- * voxels of the others'. */
+ * known: nothing is charged), or so many fewer.  For as long its origin's next jobs, by whatever client,
+ * go behind so many voxels of the others', fewer and fewer with time. */
 void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels,
                      i64 took_ns, i64 now_ns);
-/* A job that ran within another batch took so long there.  If that is not brief at all, its origin's
- * jobs are not taken for brief for a minute. */
+/* A job that ran within another batch took so long there.  When two of an origin within a minute were not
+ * brief at all, none of it is taken for brief for a minute. */
 void vx_sched_ran_aside(struct vx_sched *sched, const struct vx_job *job, i64 took_ns,
                         i64 now_ns);
 /* Hands every waiting job whose time in the queue is over to `on_late`, state NEW.  If it

@@ -195,10 +195,10 @@ static struct expected job_expect(const struct vx_sched *sched, const struct vx_
         i64 run_ns = vx_cost_believe_ns(&instance->costs[w], pairs,
                                         sched_holds(job, w) ? 0 : job->voxels);
         if (!run_ns) return (struct expected){0}; /* this worker may be the best of all */
-        i64 w_free_ns =
-            vx_sched_runs_long(sched, w, now_ns) && vx_sched_is_brief(sched, job, w)
-                ? 0 /* it runs beside */
-                : vx_sched_free_ns(sched, w, now_ns, true);
+        i64 w_free_ns = vx_sched_runs_long(sched, w, now_ns) &&
+                                vx_sched_is_brief(sched, job, w, now_ns)
+                            ? 0 /* it runs beside */
+                            : vx_sched_free_ns(sched, w, now_ns, true);
         if (expected.run_ns && w_free_ns + run_ns >= free_ns + expected.run_ns) continue;
         expected.run_ns = run_ns;
         free_ns = w_free_ns;
@@ -216,7 +216,6 @@ i64 vx_sched_expected_wait_ns(const struct vx_sched *sched, const struct vx_job 
     last.level = vx_sched_level(&instance->batching, job->priority);
     last.set_voxels = vx_sched_set_voxels(sched, job);
     last.turn = vx_sched_turn(sched, &last, now_ns);
-    last.patient = vx_sched_turn_patient(sched, &last, now_ns);
     last.sequence = sched->sequence + 1;
     struct expected expected = job_expect(sched, &last, now_ns);
     return expected.run_ns ? expected.wait_ns + expected.run_ns : 0;
@@ -346,7 +345,6 @@ vx_status vx_sched_submit(struct vx_sched *sched, struct vx_job *job, i64 now_ns
     job->started_ns = 0;
     job->set_voxels = vx_sched_set_voxels(sched, job);
     job->turn = vx_sched_turn(sched, job, now_ns);
-    job->patient = vx_sched_turn_patient(sched, job, now_ns);
     job->sequence = ++sched->sequence;
     job->deaths = 0;
     job->took = last ? vx_sched_turn_cost(last) : 0;

@@ -103,7 +103,8 @@ static void batch_form(const struct vx_sched *sched, struct vx_job *first,
         if (plan->jobs_count == most) break;
         bool elsewhere = !sched_can(job, plan->worker);
         bool fits = forming_fits(instance, forming, plan, job) &&
-                    (!forming->brief || vx_sched_is_brief(sched, job, plan->worker));
+                    (!forming->brief ||
+                     vx_sched_is_brief(sched, job, plan->worker, look->now_ns));
         if (!elsewhere && !fits) forming->full = true;
         if (!elsewhere && fits &&
             !vx_sched_prefers_holder(sched, job, plan->worker, look))
@@ -118,10 +119,12 @@ static void batch_form(const struct vx_sched *sched, struct vx_job *first,
 }
 
 /* Whether it may run while the one before it goes on, should that take long. */
-static bool plan_is_brief(const struct vx_sched *sched, const struct vx_batch_plan *plan)
+static bool plan_is_brief(const struct vx_sched *sched, const struct vx_batch_plan *plan,
+                          i64 now_ns)
 {
     for (i32 j = 0; j < plan->jobs_count; j++)
-        if (plan->jobs[j]->asks) return false;
+        if (plan->jobs[j]->asks || vx_sched_is_patient(sched, plan->jobs[j], now_ns))
+            return false;
     return plan->predicted_ns &&
            plan->predicted_ns <= vx_sched_brief_ns(sched, plan->worker);
 }
@@ -131,7 +134,7 @@ static void batch_send(struct vx_sched *sched, const struct forming *forming, i6
 {
     struct sched_worker *worker = &sched->workers[plan->worker];
     VX_ASSERT(worker->batches_count < VX_WORKER_DEPTH);
-    plan->brief = worker->batches_count && plan_is_brief(sched, plan);
+    plan->brief = worker->batches_count && plan_is_brief(sched, plan, now_ns);
     struct sched_batch *batch = &worker->batches[worker->batches_count++];
     plan->batch = ++sched->batch_id;
     *batch = (struct sched_batch){

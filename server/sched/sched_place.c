@@ -49,9 +49,10 @@ i64 vx_sched_brief_ns(const struct vx_sched *sched, i32 worker)
     return threads > 2 ? SCHED_BRIEF_ALONE_NS / threads : SCHED_BRIEF_NS;
 }
 
-bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job, i32 worker)
+bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job, i32 worker,
+                       i64 now_ns)
 {
-    if (job->asks || job->patient) return false;
+    if (job->asks || vx_sched_is_patient(sched, job, now_ns)) return false;
     const struct sched_instance *instance = &sched->instances[job->instance];
     const i64 build = sched_holds(job, worker) ? 0 : job->voxels;
     const f64 pairs = sched_job_pairs(instance, job);
@@ -162,7 +163,7 @@ static i32 first_done(const struct vx_sched *sched, const struct vx_job *job, u3
         i64 done = look->free_ns[w] + run_ns;
         /* Beside a long batch it waits for nothing, but an idle worker is better. */
         if (look->brief & 1u << w && done > 2 * run_ns &&
-            vx_sched_is_brief(sched, job, w))
+            vx_sched_is_brief(sched, job, w, look->now_ns))
             done = 2 * run_ns;
         if (!firm)
             done = sched->workers[w].batches_count * 1000 + instance->costs[w].seen;
@@ -204,7 +205,8 @@ i32 vx_sched_place(const struct vx_sched *sched, const struct vx_job *job, u32 o
     u32 may = vx_sched_job_workers(sched, job);
     open &= may;
     for (u32 left = open & look->brief; left; left &= left - 1)
-        if (!vx_sched_is_brief(sched, job, __builtin_ctz(left))) open &= ~(left & -left);
+        if (!vx_sched_is_brief(sched, job, __builtin_ctz(left), look->now_ns))
+            open &= ~(left & -left);
     if (!open) return -1;
     i64 done_ns = 0, open_done_ns = 0;
     i32 now = first_done(sched, job, open, look, &open_done_ns);

@@ -4,6 +4,7 @@
  *   sched_queue.c    which jobs wait, in which order, until when
  *   sched_room.c     whose job leaves a full queue for another
  *   sched_turn.c     which client is next: what each client had of the devices
+ *   sched_owes.c     what an origin had beyond what was counted
  *   sched_admit.c    whether a job may wait: levels, policies, expected waits
  *   sched_pick.c     which batch starts now: the search along the queue
  *   sched_place.c    where: which worker is done first, and has room
@@ -93,14 +94,20 @@ struct sched_client {
     i32 waiting; /* jobs */
     u16 origin;  /* under which it counts while some wait */
 };
+/* sched_owes.c.  Zeros: nothing. */
+struct sched_owes {
+    u64 source; /* struct vx_job; whose it is */
+    u64 voxels; /* at `since`; none are left at `until` */
+    i64 since_ns, until_ns;
+    i64 slow_until_ns;    /* a brief job of it has taken long */
+    i64 patient_until_ns; /* another one has: its jobs are not taken for brief */
+};
 struct sched_origin {
-    i32 jobs;          /* that wait */
-    i32 clients;       /* that have some */
-    i32 gone;          /* jobs that took another's place and left without having run */
-    u64 gone_turn;     /* until then they count as if they waited */
-    u64 owes;          /* voxels that it had beyond what was counted; */
-    i64 owes_until_ns; /* until then its jobs go behind so much of others' */
-    i64 patient_ns;    /* until then its jobs are not taken for brief */
+    i32 jobs;      /* that wait */
+    i32 clients;   /* that have some */
+    i32 gone;      /* jobs that took another's place and left without having run */
+    u64 gone_turn; /* until then they count as if they waited */
+    struct sched_owes owes;
 };
 
 struct vx_sched {
@@ -179,9 +186,14 @@ i32 vx_sched_client_jobs(const struct vx_sched *sched, u64 client);
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job, i64 now_ns);
 /* Gives the job that turn. */
 void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job, i64 now_ns);
-/* job.patient */
-bool vx_sched_turn_patient(const struct vx_sched *sched, const struct vx_job *job,
-                           i64 now_ns);
+
+/* ------- sched_owes.c ------- */
+
+/* The voxels that the job's origin owes. */
+u64 vx_sched_owes(const struct vx_sched *sched, const struct vx_job *job, i64 now_ns);
+/* Whether what seems to be brief of the job's origin is not. */
+bool vx_sched_is_patient(const struct vx_sched *sched, const struct vx_job *job,
+                         i64 now_ns);
 /* What it costs its client. */
 u64 vx_sched_turn_cost(const struct vx_job *job);
 /* The places that an origin counts as having: of its waiting jobs, and of those that have gone. */
@@ -210,8 +222,8 @@ bool vx_sched_runs_long(const struct vx_sched *sched, i32 worker, i64 now_ns);
 /* The most that a brief batch is predicted to take there. */
 i64 vx_sched_brief_ns(const struct vx_sched *sched, i32 worker);
 /* Whether the job is predicted to be brief there. */
-bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job,
-                       i32 worker);
+bool vx_sched_is_brief(const struct vx_sched *sched, const struct vx_job *job, i32 worker,
+                       i64 now_ns);
 /* Ready workers that can run the job, busy or not, as bits. */
 u32 vx_sched_job_workers(const struct vx_sched *sched, const struct vx_job *job);
 /* The worker in `open` on which a batch with this job begins now.  -1 when there is none,

@@ -19,7 +19,6 @@
 #include "server/sched/sched_private.h"
 
 #include "engine/base/process/check.h"
-#include "engine/base/process/clock.h"
 
 /* What a job costs its client in addition to its voxels. */
 #define JOB_VOXELS 32
@@ -103,21 +102,14 @@ static u64 client_turn(const struct vx_sched *sched, const struct sched_client *
     return now + (client->turn - now) / client->sharers * sharers;
 }
 
-/* The virtual time at which the origin has paid what it owes. */
-static u64 turn_paid(const struct vx_sched *sched, u16 origin, i64 now_ns)
-{
-    const struct sched_origin *one = &sched->origins[origin];
-    return turn_now(sched) + (now_ns < one->owes_until_ns ? one->owes : 0);
-}
-
 u64 vx_sched_turn(const struct vx_sched *sched, const struct vx_job *job, i64 now_ns)
 {
     const struct sched_client *client = &sched->clients[client_row(sched, job->client)];
     bool is_own = client->waiting || client->client == job->client;
     const u64 sharers = sharers_of(sched, client, job);
     const u64 own = is_own ? client_turn(sched, client, sharers) : 0;
-    return later(own, turn_paid(sched, job->origin, now_ns)) +
-           vx_sched_turn_cost(job) * sharers;
+    const u64 paid = turn_now(sched) + vx_sched_owes(sched, job, now_ns);
+    return later(own, paid) + vx_sched_turn_cost(job) * sharers;
 }
 
 void vx_sched_turn_take(struct vx_sched *sched, struct vx_job *job, i64 now_ns)
@@ -142,38 +134,6 @@ static void turn_grows(struct vx_sched *sched, const struct vx_job *job, u64 cos
     sched->turn_last = later(sched->turn_last, client->turn);
     const i32 sharing = sched->origins_waiting + !sched->origins[job->origin].jobs;
     if (sched->queued) sched->turn += cost / (u64)sharing;
-}
-
-/* Not its client's, which may be gone; and not by virtual time alone, which forgets what is owed
- * whenever the queue is empty. */
-void vx_sched_charge(struct vx_sched *sched, const struct vx_job *job, i64 voxels,
-                     i64 took_ns, i64 now_ns)
-{
-    struct sched_origin *origin = &sched->origins[job->origin];
-    if (voxels <= 0 || took_ns <= 0) return;
-    if (now_ns >= origin->owes_until_ns) {
-        origin->owes = 0;
-        origin->owes_until_ns = now_ns;
-    }
-    origin->owes += (u64)voxels;
-    origin->owes_until_ns += took_ns;
-}
-
-/* On one thread a brief job takes SCHED_BRIEF_ALONE_NS at most.  Predictions err, but not by so much. */
-#define ASIDE_MOST_NS (2 * SCHED_BRIEF_ALONE_NS)
-#define PATIENT_NS    (60 * VX_NS_PER_S)
-
-void vx_sched_ran_aside(struct vx_sched *sched, const struct vx_job *job, i64 took_ns,
-                        i64 now_ns)
-{
-    if (took_ns > ASIDE_MOST_NS)
-        sched->origins[job->origin].patient_ns = now_ns + PATIENT_NS;
-}
-
-bool vx_sched_turn_patient(const struct vx_sched *sched, const struct vx_job *job,
-                           i64 now_ns)
-{
-    return now_ns < sched->origins[job->origin].patient_ns;
 }
 
 /* The batch of a job that runs. */

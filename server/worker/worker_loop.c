@@ -145,6 +145,7 @@ static struct vx_done_item device_done_item(const struct vx_item *item)
         .why = -1,
         .geometry_hit = item->geometry_hit,
         .geometry_kept = item->geometry_kept,
+        .aside = item->aside,
         .convert_ns = item->convert_ns,
         .geometry_ns = item->geometry_ns,
         .compute_ns = item->compute_ns,

@@ -46,6 +46,7 @@ struct vx_work {
     _Alignas(64) f32 block[VX_TILE_ROWS_MAX * VX_PANEL_COLUMNS];
     _Alignas(64) f32 blas[VX_BLAS_FLOATS];  /* pages are touched only when it is used */
     _Alignas(64) f64 sums[VX_CHANNELS_MAX]; /* of the points of a voxel; likewise */
+    i64 untold; /* products since the thread that spreads last said that it goes on */
 };
 
 /* Which code multiplies.  Serving uses AUTO; the others are for tests and benchmarks. */

@@ -264,7 +264,7 @@ static struct vx_batch *aside_collect(struct device *device)
                                            run->model->weights, item, &run->waits);
         batch->device_ns += vx_exec_aside_ns(device->exec) - aside;
         if (!ran) return NULL;
-        batch->aside = true;
+        batch->aside = item->aside = true;
         if (item->says_taken && vx_item_runs(item)) say_taken(device, run, item);
     }
     device->runs_count--;

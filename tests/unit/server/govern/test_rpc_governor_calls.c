@@ -278,7 +278,8 @@ START_TEST(calls_in_vain_are_followed_by_a_rest)
 }
 END_TEST
 
-/* One that brings nothing else rests longer each time; one that has left off begins anew. */
+/* One that brings nothing else rests longer each time; one that has left off, or has brought as many whole
+ * messages, begins anew. */
 START_TEST(rests_in_a_row_are_longer)
 {
     static const i64 long_ms[] = {10, 20, 40, 80, 160, 160};
@@ -287,9 +288,10 @@ START_TEST(rests_in_a_row_are_longer)
     struct vx_rpc_govern *row = vx_rpc_governor_row(rig_governor, i);
     rig_hold_time(i);
     rig_greet(i);
-    for (u32 k = 0; k <= VX_COUNT(long_ms); k++) {
-        const bool anew = k == VX_COUNT(long_ms);
-        if (anew) row->rested_ns = vx_clock_ns() - VX_NS_PER_S;
+    for (u32 k = 0; k <= VX_COUNT(long_ms) + 1; k++) {
+        const bool anew = k >= VX_COUNT(long_ms);
+        if (k == VX_COUNT(long_ms)) row->rested_ns = vx_clock_ns() - VX_NS_PER_S;
+        if (k > VX_COUNT(long_ms)) row->rested_finished -= 256;
         row->vain -= 255; /* as after so many calls without a message */
         ck_assert_int_eq(after_call(i, 2 * k + 1, false), VX_RPC_WAIT_REST);
         ck_assert_int_eq(row->rest_long_ns, (anew ? 10 : long_ms[k]) * VX_NS_PER_MS);

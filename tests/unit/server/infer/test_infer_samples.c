@@ -4,6 +4,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
+#include "server/sched/sched_private.h"
 #include "tests/unit/server/infer/infer_sizes_rig.h"
 
 #include <check.h>
@@ -141,6 +143,28 @@ START_TEST(predicted_voxels_are_charged_to_their_origin)
 }
 END_TEST
 
+/* Two that ran within a long one and took over 100 ms: the rest of their origin waits its turn.  What a
+ * worker builds though it was said to hold it is not counted. */
+START_TEST(one_that_was_not_brief_is_remembered)
+{
+    struct vx_call *call;
+    rig_signature()->outputs_count = FAR;
+    for (int k = 0; k < 2; k++) {
+        call = rig_call(k, 10);
+        struct rig_run *run = rig_start(call);
+        rig_done(run);
+        call->job.holders = _i == 2 ? 1u << run->worker : 0;
+        rig_said.items[0].aside = _i > 0;
+        *(_i == 2 ? &rig_said.items[0].geometry_ns : &rig_said.items[0].compute_ns) =
+            200 * VX_NS_PER_MS;
+        rig_end(run);
+        rig_expect(call, VX_CODE_OK);
+    }
+    ck_assert_int_eq(vx_sched_is_patient(infer->sched, &call->job, vx_clock_ns()),
+                     _i == 1);
+}
+END_TEST
+
 /* A worker that dies is not the client's fault. */
 START_TEST(samples_are_paid_once)
 {
@@ -172,6 +196,7 @@ int main(void)
     tcase_add_loop_test(tcase, samples_cost_what_their_bytes_do, 0, 2);
     tcase_add_loop_test(tcase, predicted_voxels_cost_what_they_are, 0, 2);
     tcase_add_loop_test(tcase, predicted_voxels_are_charged_to_their_origin, 0, 2);
+    tcase_add_loop_test(tcase, one_that_was_not_brief_is_remembered, 0, 3);
     tcase_add_test(tcase, samples_are_paid_once);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

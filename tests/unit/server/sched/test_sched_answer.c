@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "server/sched/sched_private.h"
 #include "tests/unit/server/sched/sched_rig.h"
 
 #include <stdlib.h>
@@ -69,34 +70,54 @@ START_TEST(what_is_known_late_is_paid_by_the_next)
 }
 END_TEST
 
-/* Charges of a job of origin 1 at 0 ms, when nobody waits; then one of another client of origin 1 comes,
- * and one of origin 2 behind it. */
+/* Charges of 1,000 voxels by jobs of origin 1 at 0 ms, when nobody waits; then one of another client of
+ * origin 1 comes, and one of origin 2 behind it. */
 static const struct {
     i32 jobs;
-    i64 took_ms, comes_ms, other_voxels;
+    i64 comes_ms, other_voxels;
+    i64 fewer; /* that another job of origin 1 has made less than expected, at 0 ms */
+    bool elsewhere; /* another origin has its number by now */
     bool other_first;
 } charges[] = {
-    {1, 100, 0, 500, true},   {1, 100, 99, 500, true},  {1, 100, 100, 500, false},
-    {1, 100, 0, 2000, false}, {2, 100, 199, 500, true}, {2, 100, 200, 500, false},
-    {2, 100, 0, 1500, true}, /* both, by voxels */
+    {1, 0, 900, 0, false, true},
+    {1, 0, 1100, 0, false, false},
+    {1, 50, 400, 0, false, true},
+    {1, 50, 600, 0, false, false}, /* half of it is left */
+    {1, 100, 1, 0, false, false},
+    {2, 0, 1900, 0, false, true},
+    {2, 100, 900, 0, false, true},
+    {2, 200, 1, 0, false, false},
+    {1, 0, 400, 500, false, true},
+    {1, 0, 600, 500, false, false},
+    {1, 0, 1, 5000, false, false},
+    {1, 25, 200, 500, false, true},
+    {1, 25, 300, 500, false, false},
+    {1, 0, 1, 0, true, false},
 };
+
+static struct vx_job job_from(u64 client, u64 source, i64 voxels)
+{
+    struct vx_job job = rig_job(voxels);
+    job.client = client;
+    job.origin = (u16)source;
+    job.source = source;
+    return job;
+}
 
 /* Neither a closed loop, whose queue is empty when a batch ends, nor a new connection forgets it. */
 START_TEST(what_was_made_beyond_is_paid_by_the_origin)
 {
-    struct vx_job first, again, other;
+    const i64 now_ns = charges[_i].comes_ms * VX_NS_PER_MS;
+    struct vx_job first = job_from(1, 1, 1), again = job_from(7, 1, 1);
+    struct vx_job other = job_from(2, 2, charges[_i].other_voxels);
     struct vx_batch_plan plan;
-    submit(&first, 1, 1, 0);
+    rig_submit(sched, &first, 0);
     rig_pick(sched, 0, &plan);
     rig_finish(sched, &plan, 0);
     for (i32 i = 0; i < charges[_i].jobs; i++)
-        vx_sched_charge(sched, &first, 1000, charges[_i].took_ms * VX_NS_PER_MS, 0);
-    const i64 now_ns = charges[_i].comes_ms * VX_NS_PER_MS;
-    again = rig_job(1);
-    again.client = 7;
-    again.origin = 1;
-    other = rig_job(charges[_i].other_voxels);
-    other.client = other.origin = 2;
+        vx_sched_charge(sched, &first, 1000, 100 * VX_NS_PER_MS, 0);
+    if (charges[_i].fewer) vx_sched_charge(sched, &first, -charges[_i].fewer, 0, 0);
+    if (charges[_i].elsewhere) again.source = 77;
     rig_submit(sched, &again, now_ns);
     rig_submit(sched, &other, now_ns);
     rig_pick(sched, now_ns, &plan);
@@ -106,26 +127,29 @@ START_TEST(what_was_made_beyond_is_paid_by_the_origin)
 }
 END_TEST
 
+/* Of two workers one is the others' meanwhile: half of the time. */
+START_TEST(time_is_a_part_of_all_devices)
+{
+    struct vx_job first = job_from(1, 1, 1);
+    vx_sched_worker_up(sched, 1);
+    vx_sched_instance_ready(sched, 0, 1, true);
+    vx_sched_charge(sched, &first, 1000, 100 * VX_NS_PER_MS, 0);
+    ck_assert_uint_eq(vx_sched_owes(sched, &first, 25 * VX_NS_PER_MS), 500);
+    ck_assert_uint_eq(vx_sched_owes(sched, &first, 50 * VX_NS_PER_MS), 0);
+}
+END_TEST
+
 /* Time that is not known charges nothing, and what was charged long ago adds nothing. */
 START_TEST(one_that_is_not_charged_owes_nothing)
 {
-    struct vx_job first, again, other;
-    struct vx_batch_plan plan;
-    submit(&first, 1, 1, 0);
-    rig_pick(sched, 0, &plan);
-    rig_finish(sched, &plan, 0);
+    struct vx_job first = job_from(1, 1, 1);
     vx_sched_charge(sched, &first, 1000000, 0, 0);
     vx_sched_charge(sched, &first, 0, VX_NS_PER_S, 0);
+    vx_sched_charge(sched, &first, -10, VX_NS_PER_S, 0);
+    ck_assert_uint_eq(vx_sched_owes(sched, &first, 0), 0);
     vx_sched_charge(sched, &first, 1000000, 1, 0);
     vx_sched_charge(sched, &first, 10, VX_NS_PER_S, 1);
-    again = rig_job(1);
-    again.client = again.origin = 1;
-    other = rig_job(500);
-    other.client = other.origin = 2;
-    rig_submit(sched, &again, 2);
-    rig_submit(sched, &other, 2);
-    ck_assert_ptr_eq(run_one(), &again);
-    ck_assert_ptr_eq(run_one(), &other);
+    ck_assert_uint_eq(vx_sched_owes(sched, &first, 1), 10);
 }
 END_TEST
 
@@ -270,6 +294,7 @@ int main(void)
     tcase_add_test(tests, what_is_known_late_is_paid_by_the_next);
     tcase_add_loop_test(tests, what_was_made_beyond_is_paid_by_the_origin, 0,
                         (int)VX_COUNT(charges));
+    tcase_add_test(tests, time_is_a_part_of_all_devices);
     tcase_add_test(tests, one_that_is_not_charged_owes_nothing);
     tcase_add_test(tests, time_goes_on_meanwhile);
     tcase_add_test(tests, while_nobody_waits_nothing_is_owed);
