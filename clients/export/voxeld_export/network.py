@@ -154,6 +154,11 @@ class Network:
                 f"the output {wanted} is the {value.kind} of {value.layer}, which no layer makes; "
                 "return its rows"
             )
+        if value is self.feats:
+            raise ExportError(
+                f"the output {wanted} is the request's features as they came; expected the result "
+                "of a layer, which an output is (outputs= leaves others out)"
+            )
         name, count = wanted, 1
         while any(name == output["name"] for output in self.outputs) or name in ("feats", "coords"):
             count += 1

@@ -135,10 +135,14 @@ class Trace(TorchFunctionMode):
         found = self.known(tensor)
         reader = reader or "an output"
         if found is None:
-            raise ExportError(
-                f"{reader} reads a tensor of shape {tuple(tensor.shape)} that does not "
-                "come from the features by operations that were seen"
+            what = (
+                f"reads a tensor of shape {tuple(tensor.shape)} that does not come from the "
+                "features by operations that were seen (torch 1.13 tells nobody of x[rows]; no "
+                "layer chooses or sorts rows)"
             )
+            error = ExportError(f"{reader} {what}")
+            error.why = f"{reader}, which {what}"
+            raise error
         if isinstance(found, Unknown):
             error = found.error(f"{reader} needs {found.why}")
             error.why = found.why  # what later readers need, too: names no reader between
