@@ -14,7 +14,7 @@ from .example import Example, four_of
 from .libraries import library_of
 from .libraries.base import differing
 from .network import Network
-from .other_voxels import changed, choices, compare, said_of
+from .other_voxels import changed, choices, compare, few, said_of
 from .publish import publish
 from .trace import Trace
 from .weights import DATATYPES, round_weights
@@ -118,6 +118,7 @@ class _Source:
 
     def __init__(self, net, example, feats, coords, exact):
         self.net, self.example, self.exact = net, example, exact
+        self.alone = 0  # sets of the pass that have fewer than VOXELS_MIN rows
         library = library_of(net)
         given = library.sparse(example)
         if given is not None:
@@ -139,6 +140,7 @@ class _Source:
         """The network, and the example with the source's answers."""
         network = Network(int(self.feats.shape[1]), description)
         trace, library, result = self._pass(network)
+        self.alone = sum(len(coords) < VOXELS_MIN for coords in library.coords.values())
         found = Example(self.request.coords, self.request.feats)
         for path, wanted, (tensor, coords) in _chosen(trace, library, result, outputs):
             value = trace.value(tensor, f"the output {path or wanted}")
@@ -181,12 +183,9 @@ class _Source:
                 )
                 return
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # the first pass has said them
-                    found, _ = other.follow(outputs, None)
-            except OtherCoords as raised:
-                where = f"{voxels.said()}; the example has {said_of(self.request.coords)}"
-                raise ExportError(f"for other voxels ({where}) {raised}") from raised
+                found = self._follow_on(voxels, other, outputs)
+            except OtherCoords:
+                raise
             except Exception as raised:  # noqa: BLE001  the module's, or a library's rule
                 error = error or (voxels, raised)
                 continue
@@ -197,6 +196,7 @@ class _Source:
                     f"{type(error[1]).__name__}: {error[1]}; it was followed on all voxels but one",
                     stacklevel=4,
                 )
+            self._on_few(constants, outputs)
             return
         if error:
             raise ExportError(
@@ -204,6 +204,31 @@ class _Source:
                 f"{said_of(self.request.coords)}), as it would for other requests: "
                 f"{type(error[1]).__name__}: {error[1]}"
             ) from error[1]
+
+    def _on_few(self, constants, outputs):
+        """The same on a few voxels; a layer that finds too few of them shows nothing."""
+        voxels = few(self.request.coords)
+        if voxels is None:
+            return
+        try:
+            other = self._on(voxels)
+            found = self._follow_on(voxels, other, outputs)
+        except OtherCoords:
+            raise
+        except Exception:  # noqa: BLE001  of sets that have become empty, for example
+            return
+        if other.alone == self.alone:
+            compare(constants, found.constants(), voxels, self.request.coords)
+
+    def _follow_on(self, voxels, other, outputs):
+        """The Network of `other`, this source on other voxels."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the first pass has said them
+                return other.follow(outputs, None)[0]
+        except OtherCoords as error:
+            where = f"{voxels.said()}; the example has {said_of(self.request.coords)}"
+            raise OtherCoords(f"for other voxels ({where}) {error}") from error
 
     def _on(self, voxels):
         """This source with an example on other voxels."""
