@@ -79,6 +79,8 @@ def from_module(
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
+    if source.exact:
+        _expect_held(network, datatype)
     constants = network.constants() if check else None
     note = columns_note(network.axes)
     if note:
@@ -289,6 +291,21 @@ def _same_layers(ours, others):
 def _at(library, value):
     """Coordinates of a Value's rows; None: the request's rows, or a dense tensor."""
     return None if value.kind == "dense" or value.on == 0 else library.coords[value.on]
+
+
+def _expect_held(network, datatype):
+    """ExportError if a weight that Python computes of parameters is no number of `datatype`.
+
+    Of a parameter the source has the rounded numbers, too; what it computes of them, not.
+    """
+    for layer, array in network.made_weights():
+        if (round_weights(layer, array, datatype).astype(array.dtype) != array).any():
+            raise ExportError(
+                f"the weight of the layer {layer} is computed of parameters, and {datatype} would "
+                "round it, where the source does not: the proof cannot hold.  Expected datatype "
+                "FP32; or keep the computed weight as a parameter, or say by bound= what rounding "
+                "it may cost"
+            )
 
 
 def _expect_coords(library, value, coords, name):
