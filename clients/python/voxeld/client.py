@@ -183,7 +183,8 @@ class Client:
     def load(self, model, timeout=None):
         """Loads a model of the repository, or its changed files; returns when it serves.
 
-        A server with --model-control none or poll refuses, and so may its tokens or sockets."""
+        A server with --model-control none or poll refuses (Unavailable, as Triton does), and so may
+        its tokens or sockets."""
         self._call("RepositoryModelLoad", messages.pack_repository(model), timeout)
 
     def unload(self, model, timeout=None):
