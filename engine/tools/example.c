@@ -5,6 +5,8 @@
 #include "engine/base/process/check.h"
 #include "kernels/13_elementwise.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 /* --- the file --- */
@@ -41,11 +43,31 @@ static vx_status check_coords(const struct vx_example_file *file,
     return VX_OK;
 }
 
-static vx_status check_feats(const struct vx_example_file *file,
-                             const struct vx_example *example, struct vx_why *why)
+/* float64 becomes float32, as in `voxel infer`: NumPy makes it where nobody says a type. */
+static vx_status narrow_feats(const struct vx_example_file *file,
+                              struct vx_npz_array *array, struct vx_why *why)
 {
-    const struct vx_npz_array *array = &example->feats;
+    if (array->rank != 2 || array->kind != 'f' || array->size != 8) return VX_OK;
+    const f64 *wide = array->data;
+    f32 *narrow = array->data;
+    for (i64 i = 0; i < array->shape[0] * array->shape[1]; i++) {
+        f64 value = wide[i];
+        VX_ENSURE_WHY(!(fabs(value) > (f64)FLT_MAX) || isinf(value), why,
+                      INVALID_ARGUMENT, "a feature is too large",
+                      "%s: row %lld of feats has %g; expected a float32", file->label,
+                      (long long)(i / array->shape[1]), value);
+        memcpy(&narrow[i], &(f32){(f32)value}, sizeof *narrow);
+    }
+    array->size = 4;
+    return VX_OK;
+}
+
+static vx_status check_feats(const struct vx_example_file *file,
+                             struct vx_example *example, struct vx_why *why)
+{
+    struct vx_npz_array *array = &example->feats;
     const i64 rows = example->coords.shape[0];
+    VX_TRY(narrow_feats(file, array, why));
     VX_ENSURE_WHY(array->rank == 2 && array->shape[0] == rows &&
                       array->shape[1] == file->channels && array->kind == 'f' &&
                       array->size == 4,

@@ -39,7 +39,7 @@ static const char usage[] =
     "which `voxel diff` compares with another. Without VERSION it runs the highest.\n"
     "\n"
     "  --example       coords int32 [N, 4] and feats float32 [N, C], as np.savez writes\n"
-    "                  them; a recording is an example\n"
+    "                  them, or of 64 bits; a recording is an example\n"
     "  -o              the recording, a .npz: coords, feats, layer.NAME in the order of\n"
     "                  network.json, out.NAME; at.NAME has the voxels of rows that are\n"
     "                  not the request's\n"

@@ -258,6 +258,8 @@ static vx_status file_apply_member(struct vx_config *config, const struct vx_jso
     } else if (member->kind == VX_JSON_BOOL) {
         value = member->boolean ? "true" : "false";
     }
+    config->places[setting - settings] =
+        (struct vx_config_place){member->line, member->column};
     return setting_set(config, setting, where, value, why);
 }
 
@@ -384,6 +386,7 @@ vx_status vx_config_parse(int count, char **arguments, struct vx_why *why,
         path = flag.value;
     }
     if (path) VX_TRY(file_apply(config, path, why));
+    config->file = path;
     for (int at = 0; at < count;) {
         VX_TRY(flag_read(count, arguments, &at, why, &flag));
         if (!flag.setting) continue;
@@ -391,8 +394,22 @@ vx_status vx_config_parse(int count, char **arguments, struct vx_why *why,
         bool *before = &given[flag.setting - settings];
         VX_TRY(flag_check_once(config, &flag, before, why));
         *before = true;
+        config->places[flag.setting - settings] = (struct vx_config_place){0};
         snprintf(where, sizeof where, "--%s", name_spell(flag.setting->name, '-', spelt));
         VX_TRY(setting_set(config, flag.setting, where, flag.value, why));
     }
     return VX_OK;
+}
+
+void vx_config_say_place(const struct vx_config *config, struct vx_why *why)
+{
+    const struct vx_why said = *why;
+    size_t bytes = strcspn(said.text, ":");
+    for (size_t i = 0; i < VX_COUNT(settings); i++) {
+        const struct vx_config_place *place = &config->places[i];
+        if (!place->line || strlen(settings[i].name) != bytes) continue;
+        if (strncmp(settings[i].name, said.text, bytes) != 0) continue;
+        vx_why_set(why, "%.100s: line %d, column %d: %s", config->file, place->line,
+                   place->column, said.text);
+    }
 }

@@ -49,21 +49,6 @@ struct vx_config_said {
 #undef VX_ENUM
 };
 
-struct vx_config {
-    struct vx_config_said said;
-#define VX_GROUP(title_)
-#define VX_TEXT(name_, default_, unit_, help_)            char name_[VX_CONFIG_TEXT_BYTES];
-#define VX_I64(name_, default_, min_, max_, unit_, help_) i64 name_;
-#define VX_FLAG(name_, default_, help_)                   bool name_;
-#define VX_ENUM(name_, default_, choices_, help_)         char name_[32];
-#include "server/base/config.def"
-#undef VX_GROUP
-#undef VX_TEXT
-#undef VX_I64
-#undef VX_FLAG
-#undef VX_ENUM
-};
-
 /* How many settings there are. */
 enum {
     VX_CONFIG_SETTINGS = 0
@@ -80,6 +65,44 @@ enum {
 #undef VX_ENUM
 };
 
+/* How many rows config.def has: its groups, too. */
+enum {
+    VX_CONFIG_ROWS = 0
+#define VX_GROUP(title_)                                  +1
+#define VX_TEXT(name_, default_, unit_, help_)            +1
+#define VX_I64(name_, default_, min_, max_, unit_, help_) +1
+#define VX_FLAG(name_, default_, help_)                   +1
+#define VX_ENUM(name_, default_, choices_, help_)         +1
+#include "server/base/config.def"
+#undef VX_GROUP
+#undef VX_TEXT
+#undef VX_I64
+#undef VX_FLAG
+#undef VX_ENUM
+};
+
+/* Where the file of --config has a setting; line 0: nowhere, or a flag has replaced it. */
+struct vx_config_place {
+    i32 line, column;
+};
+
+struct vx_config {
+    struct vx_config_said said;
+    const char *file; /* --config's, borrowed from the arguments; NULL = none */
+    struct vx_config_place places[VX_CONFIG_ROWS]; /* in the order of config.def */
+#define VX_GROUP(title_)
+#define VX_TEXT(name_, default_, unit_, help_)            char name_[VX_CONFIG_TEXT_BYTES];
+#define VX_I64(name_, default_, min_, max_, unit_, help_) i64 name_;
+#define VX_FLAG(name_, default_, help_)                   bool name_;
+#define VX_ENUM(name_, default_, choices_, help_)         char name_[32];
+#include "server/base/config.def"
+#undef VX_GROUP
+#undef VX_TEXT
+#undef VX_I64
+#undef VX_FLAG
+#undef VX_ENUM
+};
+
 void vx_config_defaults(struct vx_config *config);
 /* `arguments` are the flags alone, without program and subcommand. */
 VX_MUST_USE vx_status vx_config_parse(int count, char **arguments, struct vx_why *why,
@@ -88,6 +111,10 @@ VX_MUST_USE vx_status vx_config_parse(int count, char **arguments, struct vx_why
 /* A further check, for serving: refuses a setting that was set but has no effect because
  * of another.  Not for workers: the front passes them all of their settings. */
 VX_MUST_USE vx_status vx_config_check(const struct vx_config *config, struct vx_why *why);
+
+/* Puts the place in the file before an error that begins with the name of a setting which the
+ * file has set, such as "device: expected ...". */
+void vx_config_say_place(const struct vx_config *config, struct vx_why *why);
 
 /* All settings as text for --help, in groups.  Returns the bytes it needs with the NUL;
  * with fewer in `out` the end is missing. */

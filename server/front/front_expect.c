@@ -62,7 +62,9 @@ static vx_status expect_addresses(const struct vx_config *config, struct vx_why 
 
 vx_status vx_front_expect(const struct vx_config *config, struct vx_why *why)
 {
-    VX_TRY(expect_addresses(config, why));
-    VX_TRY(expect_devices(config, why));
-    return expect_traces(config, why);
+    vx_status status = expect_addresses(config, why);
+    if (!status.fault) status = expect_devices(config, why);
+    if (!status.fault) status = expect_traces(config, why);
+    if (status.fault) vx_config_say_place(config, why);
+    return status;
 }

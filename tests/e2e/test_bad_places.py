@@ -79,6 +79,8 @@ def test_a_port_is_taken(repository, tmp_path, flag):
      "the nearest is 'queue_max'"),
     ('{"worker_seccomp": "maybe"}',
      "line 1, column 20: worker_seccomp: expected auto|on|off, got 'maybe'"),
+    # What the text alone says is found where it is used, and named with its place, too.
+    ('{\n  "device": "cpx"\n}', "line 2, column 13: device: expected cpu, cuda:N, cuda, hip:N"),
     ('{"core_dumps": 3}', 'line 1, column 16: "core_dumps": expected true or false, got 3'),
 ])
 def test_a_configuration_is_wrong(repository, tmp_path, text, said):
@@ -88,6 +90,13 @@ def test_a_configuration_is_wrong(repository, tmp_path, text, said):
         done = run(VOXELD, *words, "--config", file)
         assert done.returncode == 2, done
         assert f"{file}: {said}" in done.stderr, done.stderr
+
+
+def test_a_flag_in_place_of_the_files_value(tmp_path):
+    file = tmp_path / "voxeld.json"
+    file.write_text('{"device": "cpx"}')
+    done = run(VOXELD, "config", "--check", "--config", file, "--device", "cpy")
+    assert done.returncode == 2 and done.stderr.startswith("voxeld: device: expected"), done
 
 
 def test_a_configuration_is_missing(tmp_path):

@@ -98,6 +98,20 @@ def test_the_demo_against_itself(tmp_path):
     assert f"all {len(layers)} layers and 1 output are within 1e-05" in said
 
 
+def test_an_example_of_64_bits(tmp_path):
+    """What NumPy makes where nobody says a type; `voxel infer` takes it, too."""
+    coords, feats = random_grid(1, 60, ci=1)
+    wide = feats.astype(np.float64)
+    for name, array in (("narrow", feats), ("wide", wide)):
+        record(DEMO, save(tmp_path / f"{name}.npz", coords, array), tmp_path / f"{name}.r.npz")
+    with np.load(tmp_path / "narrow.r.npz") as one, np.load(tmp_path / "wide.r.npz") as other:
+        assert other["feats"].dtype == np.float32
+        assert all(np.array_equal(one[key], other[key]) for key in one.files)
+    wide[7] = 1e39
+    done = record(DEMO, save(tmp_path / "large.npz", coords, wide), tmp_path / "r.npz", code=1)
+    assert "row 7 of feats has 1e+39; expected a float32" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["minkunet", "encoder", "predicted", "ends"])
 def test_a_recording_has_what_a_daemon_answers(folder, name, example, tmp_path, daemon_of):
     """Outputs are those that are served; a layer that is an output is the same numbers."""

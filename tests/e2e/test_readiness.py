@@ -2,6 +2,7 @@
 """A server that serves stays ready while models that are new to it load, are copied or fail, and
 tells of them; at its start it waits for all that it is to serve."""
 import asyncio
+import concurrent.futures
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import pytest
 import voxeld
 from model_files import ConvModel, random_grid
 from test_model_life import serving
-from voxeld_process import PATIENCE
+from voxeld_process import PATIENCE, Daemon
 
 POLL = ("--model-control", "poll", "--repository-poll-ms", "1s")
 # No worker is taken for hung while a test stops it.
@@ -247,3 +248,36 @@ def test_an_update_that_fails_is_told_by_a_server_that_serves(tmp_path):
         daemon.wait_for("the end of version 2", lambda: state(2) == (True, [], None, None))
         shutil.rmtree(weights.parent)
         daemon.wait_said("MODEL_UNLOADED process=front model=conv version=1\n")
+
+
+def waiting_calls(address):
+    """{kind of client: a function that makes one inference of a client that waits}."""
+    grid = random_grid(1, 20)
+
+    def blocking():
+        with voxeld.Client(address, wait_for_ready=True) as client:
+            return client.infer("conv", *grid, timeout=PATIENCE)
+
+    async def awaited():
+        async with voxeld.AsyncClient(address, wait_for_ready=True) as client:
+            return await client.infer("conv", *grid, timeout=PATIENCE)
+
+    return {"Client": blocking, "AsyncClient": lambda: asyncio.run(awaited())}
+
+
+@pytest.mark.release
+def test_a_client_that_waits_for_the_server(tmp_path):
+    """Without wait_for_ready an absent server is told at once, whatever the timeout is."""
+    ConvModel().write(tmp_path / "repository")
+    address = f"unix:{tmp_path}/socket"
+    with voxeld.Client(address) as client:
+        with pytest.raises(voxeld.Unavailable, match="failed to connect"):
+            client.infer("conv", *random_grid(1, 20), timeout=PATIENCE)
+    with voxeld.Client(address, wait_for_ready=True) as client:
+        with pytest.raises(voxeld.DeadlineExceeded):
+            client.server_live(timeout=0.05)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        calls = {kind: pool.submit(call) for kind, call in waiting_calls(address).items()}
+        with Daemon(tmp_path / "repository", tmp_path, "--grpc", address):
+            for kind, call in calls.items():
+                assert "out" in call.result(PATIENCE), kind

@@ -114,10 +114,11 @@ def test_options_that_no_tensor_tells(capsys, tmp_path, folder):
     assert "in numpy, made of the same options: it cannot see a wrong one; the outputs of" in err
     about = json.loads((folder / "network.json").read_text())["description"]
     assert about.endswith("; assumed, as no tensor tells: last_pad=0")
-    more = ["--set", "spatial_shape=41,64,64", "--set", "last_pad=0", "--replace", "--no-check"]
+    more = ["--set", "spatial_shape=41,64,64", "--set", "last_pad=1,0,0", "--replace", "--no-check"]
     code, _, err = run(capsys, *words, *more)
     assert code == 0 and "assumed" not in err
-    assert "assumed" not in (folder / "network.json").read_text()
+    written = (folder / "network.json").read_text()
+    assert "assumed" not in written and '"padding": [1, 0, 0]' in written
 
 
 def test_recorded_outputs(capsys, tmp_path, folder):

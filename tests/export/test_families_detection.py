@@ -336,6 +336,16 @@ def test_axes_that_are_swapped(shape, swapped):
     assert not swapped or f"spatial_shape is {','.join(map(str, shape))}" in said[0]
 
 
+@pytest.mark.parametrize(
+    "last_pad, padding", [((0,), None), (1, 1), ((1,), 1), ((1, 0, 0), [1, 0, 0])]
+)
+def test_the_last_padding(last_pad, padding):
+    """One number pads all axes, as in spconv."""
+    given = {"channels": CHANNELS, "spatial_shape": SHAPE, "last_pad": last_pad}
+    network, _ = family("second").network(Random(), **given)
+    assert network.layer("conv_out.0").get("padding") == padding
+
+
 def test_another_network():
     refused("second", checkpoint_of("centerpoint openpcdet"), "lacks", "conv2.1.0.weight")
     chosen = family("parta2")
@@ -360,6 +370,7 @@ def test_options_that_do_not_fit():
     for options, word in (
         ({"channels": (16, 32)}, "channels are 16,32; expected 5 above 0"),
         ({"depths": (1, 2)}, "depths are 1,2; expected 4 above 0"),
+        ({"last_pad": (1, 0)}, "last_pad is 1,0; expected one number for all axes, or three"),
     ):
         with pytest.raises(ExportError, match=word):
             family("second").network(Random(), **options)

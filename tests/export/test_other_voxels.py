@@ -10,7 +10,7 @@ import torch
 from conftest import cloud, trained
 from torch import nn
 from voxeld_export import ExportError, from_module
-from voxeld_export.other_voxels import choices
+from voxeld_export.other_voxels import choices, few
 
 SHAPE = [12, 10, 14]
 
@@ -86,6 +86,12 @@ REFUSED = {
         PATH,
     ),
     "a loop": (looped, "only another one has the layer mul_3", PATH),
+    "at most": (lambda n, y: y.features / min(len(y.features), 30), "div has scale 0.0333", NUMBER),
+    "a branch of few": (
+        lambda n, y: torch.relu(y.features) if len(y.features) > 10 else y.features,
+        "only the example has the layer relu",
+        PATH,
+    ),
     "a buffer": (filled, "the tensor scale has other numbers", NUMBER),
     "what fails": (
         failing,
@@ -208,6 +214,32 @@ def test_a_part_that_is_too_small(folder):
         from_module(trained(Keeps()), x, folder)
 
 
+class Wide(nn.Module):
+    """What it returns of so few voxels that its strided layer keeps one of them at most."""
+
+    def __init__(self, of_none):
+        super().__init__()
+        self.conv = sp.SubMConv3d(4, 8, 3, bias=False)
+        self.wide = sp.SparseConv3d(8, 8, 2, 4, bias=False)
+        self.of_none = of_none
+
+    def forward(self, x):
+        y = self.conv(x)
+        if len(self.wide(y).indices) < 2:
+            return self.of_none(y)
+        return y
+
+
+def failing_on_few(y):
+    raise ValueError(f"{len(y.indices)} are too few")
+
+
+@pytest.mark.parametrize("of_none", [lambda y: y.features.relu(), failing_on_few])
+def test_too_few_show_nothing(folder, of_none):
+    """They fail, or leave a layer one voxel, and what a network does of those is its own."""
+    from_module(trained(Wide(of_none)), example(1), folder)
+
+
 def test_an_example_that_cannot_be_made_again(folder):
     """A module that has its coordinates from elsewhere: the export says what was not tested."""
     x = example()
@@ -243,6 +275,19 @@ def test_choices(kind, samples):
         assert (one.coords[:, 1:].max(0) < high).any() and (one.coords[:, 1:].min(0) > low).any()
     assert (made[2].coords[:, 1:].min(0) == low).all()
     assert (made[2].coords[:, 1:].max(0) == high).all()
+
+
+@pytest.mark.parametrize("kind", ["scatter", "sheet", "blob"])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_few(kind, samples):
+    coords = cloud(kind, SHAPE, samples).numpy()
+    made = few(coords)
+    assert made.samples == samples and 4 <= len(made.rows) <= 5 + samples
+    assert (coords[made.rows] == made.coords).all() and len(set(made.rows)) == len(made.rows)
+    own = made.coords[made.coords[:, 0] == 0, 1:]
+    near = np.abs(own[:, None] - own[None]).max(2) + 99 * np.eye(len(own), dtype=int)
+    assert np.sum(near.min(1) == 1) >= 3  # some are neighbours
+    assert few(coords[:1]) is None
 
 
 def test_choices_of_few_or_many():

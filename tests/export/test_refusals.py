@@ -67,6 +67,13 @@ REFUSED = {
         lambda n, x: n.conv(x).features * torch.rand(8),
         "which is not a parameter or buffer with 8",
     ),
+    "the input": (lambda n, x: x, "the output out is the request's features as they came; exp"),
+    "rows in another order": (
+        lambda n, x: n.conv(x).features[torch.arange(len(x.features) - 1, -1, -1)],
+        "(torch 1.13 tells nobody of x[rows]; no layer chooses or sorts rows)"
+        if torch.__version__.startswith("1.")
+        else "torch's __getitem__ in module part: it chooses rows",
+    ),
     "a tensor of the input": (lambda n, x: torch.ones(5, 8), "does not come from the features"),
     "rows": (lambda n, x: n.conv(x).features.view(-1, 4), ", 4) of ("),
     "dense, then": (lambda n, x: n.conv(x).dense() * 2, "reads the dense of"),

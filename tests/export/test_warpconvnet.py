@@ -260,7 +260,7 @@ REFUSED = {
         lambda: With(
             lambda n, x: n.prune(x, torch.arange(len(x.feats)) % 2 == 0), prune=SparsePrune()
         ),
-        "SparsePrune in module 0.prune reads a tensor",
+        "SparsePrune in module 0.prune, which reads a tensor",
     ),
 }
 

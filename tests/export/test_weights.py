@@ -174,3 +174,31 @@ def test_what_float32_cannot_hold(tmp_path):
             write_weights(path, {"w": array}, {})
     with pytest.raises(ExportError, match="beyond BF16: export as FP32"):
         round_weights("w", np.array([3.4e38], np.float32), "BF16")
+
+
+class Computed(nn.Module):
+    """A convolution, and a linear layer whose weight is a product of parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = sp.SubMConv3d(4, 8, 3, bias=False)
+        self.matrix = nn.Parameter(torch.randn(8, 8) / 4)
+
+    def forward(self, x):
+        y = self.conv(x)
+        turned = y.features @ self.matrix  # the parameter's own numbers, in another order
+        return nn.functional.linear(turned, self.matrix.t() @ self.matrix)
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_a_computed_weight(folder, datatype):
+    """The source does not round it, so that only FP32 can be proven."""
+    coords = cloud("scatter", [9, 8, 10])
+    x = sp.SparseConvTensor(torch.randn(len(coords), 4), coords, [9, 8, 10], 2)
+    net = trained(Computed())
+    said = f"the weight of the layer linear_2 is computed of parameters, and {datatype} would round"
+    with pytest.raises(ExportError, match=said):
+        from_module(net, x, folder, datatype=datatype)
+    assert not folder.exists()
+    from_module(net, x, folder, datatype=datatype, bound=0.05)
+    from_module(net, x, folder, datatype="FP32", replace=True)

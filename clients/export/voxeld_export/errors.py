@@ -10,6 +10,10 @@ class ExportError(Exception):
     """A part of the network cannot be exported; the text names the module and what it does."""
 
 
+class OtherCoords(ExportError):
+    """A tensor has other coordinates than the voxels on which its features lie."""
+
+
 class CheckFailed(ExportError):
     """The exported network answers other numbers than its source; `report` has them.
 

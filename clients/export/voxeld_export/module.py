@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from .axes import columns_note
-from .errors import ExportError, some
+from .errors import ExportError, OtherCoords, some
 from .example import Example, four_of
 from .libraries import library_of
+from .libraries.base import differing
 from .network import Network
-from .other_voxels import changed, choices, compare, said_of
+from .other_voxels import changed, choices, compare, few, said_of
 from .publish import publish
 from .trace import Trace
 from .weights import DATATYPES, round_weights
@@ -78,6 +79,8 @@ def from_module(
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
         network, found = source.follow(outputs, description)
+    if source.exact:
+        _expect_held(network, datatype)
     constants = network.constants() if check else None
     note = columns_note(network.axes)
     if note:
@@ -117,6 +120,7 @@ class _Source:
 
     def __init__(self, net, example, feats, coords, exact):
         self.net, self.example, self.exact = net, example, exact
+        self.alone = 0  # sets of the pass that have fewer than VOXELS_MIN rows
         library = library_of(net)
         given = library.sparse(example)
         if given is not None:
@@ -138,9 +142,11 @@ class _Source:
         """The network, and the example with the source's answers."""
         network = Network(int(self.feats.shape[1]), description)
         trace, library, result = self._pass(network)
+        self.alone = sum(len(coords) < VOXELS_MIN for coords in library.coords.values())
         found = Example(self.request.coords, self.request.feats)
-        for path, wanted, tensor in _chosen(trace, library, result, outputs):
+        for path, wanted, (tensor, coords) in _chosen(trace, library, result, outputs):
             value = trace.value(tensor, f"the output {path or wanted}")
+            _expect_coords(library, value, coords, path or wanted)
             array = tensor.detach().cpu().numpy()
             name = network.output(value, wanted)
             array = array if value.kind == "labels" else array.astype(np.float32)
@@ -179,9 +185,9 @@ class _Source:
                 )
                 return
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # the first pass has said them
-                    found, _ = other.follow(outputs, None)
+                found = self._follow_on(voxels, other, outputs)
+            except OtherCoords:
+                raise
             except Exception as raised:  # noqa: BLE001  the module's, or a library's rule
                 error = error or (voxels, raised)
                 continue
@@ -192,6 +198,7 @@ class _Source:
                     f"{type(error[1]).__name__}: {error[1]}; it was followed on all voxels but one",
                     stacklevel=4,
                 )
+            self._on_few(constants, outputs)
             return
         if error:
             raise ExportError(
@@ -199,6 +206,31 @@ class _Source:
                 f"{said_of(self.request.coords)}), as it would for other requests: "
                 f"{type(error[1]).__name__}: {error[1]}"
             ) from error[1]
+
+    def _on_few(self, constants, outputs):
+        """The same on a few voxels; a layer that finds too few of them shows nothing."""
+        voxels = few(self.request.coords)
+        if voxels is None:
+            return
+        try:
+            other = self._on(voxels)
+            found = self._follow_on(voxels, other, outputs)
+        except OtherCoords:
+            raise
+        except Exception:  # noqa: BLE001  of sets that have become empty, for example
+            return
+        if other.alone == self.alone:
+            compare(constants, found.constants(), voxels, self.request.coords)
+
+    def _follow_on(self, voxels, other, outputs):
+        """The Network of `other`, this source on other voxels."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the first pass has said them
+                return other.follow(outputs, None)[0]
+        except OtherCoords as error:
+            where = f"{voxels.said()}; the example has {said_of(self.request.coords)}"
+            raise OtherCoords(f"for other voxels ({where}) {error}") from error
 
     def _on(self, voxels):
         """This source with an example on other voxels."""
@@ -227,13 +259,13 @@ class _Source:
         if given is not None:
             network.takes(given)
         else:
-            library.sent = self.request.coords
+            library.sent = "coords="
+        library.remember(0, self.request.coords)
         with Trace(self.net, library, network, record, self.exact) as trace:
             trace.begin(self.feats)
             example = dict(self.example) if isinstance(self.example, dict) else self.example
             arguments = example if isinstance(example, tuple) else (example,)
             result = self.net(*arguments)
-        library.remember(0, self.request.coords)
         return trace, library, result
 
 
@@ -261,15 +293,47 @@ def _at(library, value):
     return None if value.kind == "dense" or value.on == 0 else library.coords[value.on]
 
 
+def _expect_held(network, datatype):
+    """ExportError if a weight that Python computes of parameters is no number of `datatype`.
+
+    Of a parameter the source has the rounded numbers, too; what it computes of them, not.
+    """
+    for layer, array in network.made_weights():
+        if (round_weights(layer, array, datatype).astype(array.dtype) != array).any():
+            raise ExportError(
+                f"the weight of the layer {layer} is computed of parameters, and {datatype} would "
+                "round it, where the source does not: the proof cannot hold.  Expected datatype "
+                "FP32; or keep the computed weight as a parameter, or say by bound= what rounding "
+                "it may cost"
+            )
+
+
+def _expect_coords(library, value, coords, name):
+    """OtherCoords if a sparse tensor that is returned has others than those that are served.
+
+    coords  int32 [N, 4] of that tensor; None: it is no sparse tensor
+    """
+    said = "" if coords is None else differing(coords, library.coords[value.on])
+    if said:
+        whose = f"those of {value.layer}, whose features it has"
+        if value.on == 0:
+            whose = "the request's, on whose voxels its features lie"
+        raise OtherCoords(
+            f"the output {name} has other coordinates than {whose}: {said}; no layer changes "
+            "coordinates.  Return the tensor with the coordinates that it was made with, and "
+            "change those of the answer in the client"
+        )
+
+
 def _coords(coords):
     return four_of(coords.detach().cpu() if isinstance(coords, torch.Tensor) else coords)
 
 
 def _chosen(trace, library, result, outputs):
-    """[(path in the result, name, tensor)]."""
+    """[(path in the result, name, (tensor, coords of a sparse one))]."""
     found = list(_flat(library, result, ""))
     if outputs is not None:
-        there = {path: tensor for path, tensor in found}
+        there = dict(found)
         for path in outputs:
             if path not in there:
                 raise ExportError(
@@ -278,9 +342,9 @@ def _chosen(trace, library, result, outputs):
         return [(path, name, there[path]) for path, name in outputs.items()]
     alone = len(found) == 1
     made = [
-        (path, "out" if alone else path.replace(".", "_"), tensor)
-        for path, tensor in found
-        if alone or trace.known(tensor) not in (None, trace.network.feats)
+        (path, "out" if alone else path.replace(".", "_"), pair)
+        for path, pair in found
+        if alone or trace.known(pair[0]) not in (None, trace.network.feats)
     ]
     if not made:
         raise ExportError("the network returns no tensor that comes from the features")
@@ -293,12 +357,12 @@ def _chosen(trace, library, result, outputs):
 
 
 def _flat(library, thing, path):
-    """Tensors in nested dicts and lists, with paths like "points.0"."""
+    """Tensors in nested dicts and lists, with paths like "points.0" and a sparse one's coords."""
     sparse = library.sparse(thing)
     if sparse is not None:
-        yield path, sparse.features
+        yield path, (sparse.features, sparse.coords)
     elif isinstance(thing, torch.Tensor):
-        yield path, thing
+        yield path, (thing, None)
     elif isinstance(thing, (list, tuple, dict)):
         items = thing.items() if isinstance(thing, dict) else enumerate(thing)
         for key, item in items:

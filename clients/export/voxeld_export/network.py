@@ -154,6 +154,11 @@ class Network:
                 f"the output {wanted} is the {value.kind} of {value.layer}, which no layer makes; "
                 "return its rows"
             )
+        if value is self.feats:
+            raise ExportError(
+                f"the output {wanted} is the request's features as they came; expected the result "
+                "of a layer, which an output is (outputs= leaves others out)"
+            )
         name, count = wanted, 1
         while any(name == output["name"] for output in self.outputs) or name in ("feats", "coords"):
             count += 1
@@ -180,6 +185,13 @@ class Network:
         document["outputs"] = self.outputs
         document.update(more)
         return document
+
+    def made_weights(self):
+        """[(name of a layer, array)] of weights that are multiplied and are no parameter's."""
+        for layer in self.needed():
+            name = f"{layer['name']}.made_weight"
+            if layer.get("tensors", {}).get("weight") == name and _multiplies(layer):
+                yield layer["name"], self.tensors[name]
 
     def constants(self):
         """What requests share: (layers, {name of a tensor that they read: a hash of it})."""
@@ -208,9 +220,7 @@ class Network:
                 name = layer.get("tensors", {}).get(key, f"{layer['name']}.{key}")
                 if name in self.tensors:
                     kept[name] = self.tensors[name]
-                    if key == "weight" and (
-                        layer["op"] == "linear" or layer["op"].endswith("_conv")
-                    ):
+                    if key == "weight" and _multiplies(layer):
                         multiplied.add(name)
         path = os.path.join(folder, str(version))
         os.makedirs(path, exist_ok=True)
@@ -267,6 +277,11 @@ class Network:
             needed.update(layer.get("inputs", [layer.get("input")]))
             needed.update(layer[key] for key in ("of", "onto", "occupancy", "keep") if key in layer)
         return kept[::-1]
+
+
+def _multiplies(layer):
+    """Whether its weight is multiplied, and so rounded to the export's datatype."""
+    return layer["op"] == "linear" or layer["op"].endswith("_conv")
 
 
 def _short(value):

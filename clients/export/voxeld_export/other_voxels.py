@@ -16,6 +16,8 @@ import torch
 from .errors import ExportError
 
 ROWS_MIN = 16  # of a sample, as long as it has them: layers that shrink sets need some
+ROWS_FEW = 3  # at two ends of a sample: a number that min() bounds, and a branch, shows there
+ANCHORS = 64  # rows that are tried as the middle of a few that lie together
 ROWS_MAX = 4096  # of all samples: enough to follow Python, and quick beside the example's pass
 
 
@@ -72,6 +74,29 @@ def choices(coords):
     ]
     # As many rows as the example's would show nothing of their number.
     return [one for one in made if len(one.rows) != len(coords)]
+
+
+def few(coords):
+    """A few voxels of the first sample at both its ends, and one of each other sample; or None.
+
+    Those of an end lie together, as far as the example's do, so that each layer finds some.
+    """
+    parts = [np.flatnonzero(coords[:, 0] == b) for b in np.unique(coords[:, 0])]
+    rows = parts[0][_order(coords, parts[0])]
+    ends = [_together(coords, rows[:ROWS_MAX]), _together(coords, rows[::-1][:ROWS_MAX])]
+    kept = {int(coords[part[0], 0]): part[:1] for part in parts}
+    kept[int(coords[rows[0], 0])] = np.unique(np.concatenate(ends))
+    made = _voxels(coords, kept, 0, _count(coords))
+    return made if len(made.rows) < len(coords) else None
+
+
+def _together(coords, rows):
+    """ROWS_FEW of the rows, as near to each other as any around the first ANCHORS."""
+    at = coords[rows, 1:].astype(np.int64)
+    count = min(ROWS_FEW, len(rows))
+    far = np.abs(at[:ANCHORS, None] - at[None]).max(2)
+    anchor = np.sort(far, 1)[:, :count].sum(1).argmin()
+    return rows[np.argsort(far[anchor], kind="stable")[:count]]
 
 
 def changed(example, library, feats, coords, voxels):
@@ -153,13 +178,17 @@ def _corner(coords, rows, most):
 
     Neighbours stay together, so that layers find there what they find in the example.
     """
-    low = coords[:, 1:].min(0)
-    extent = np.maximum(coords[:, 1:].max(0) - low, 1)
-    far = ((coords[rows, 1:] - low) / extent).max(1)
     count = min(len(rows), most, max(ROWS_MIN, len(rows) // 4))
     if count == len(rows):
         count -= count // 3  # a small example's part is a part, too
-    return np.sort(rows[np.argsort(far, kind="stable")[:count]])
+    return np.sort(rows[_order(coords, rows)[:count]])
+
+
+def _order(coords, rows):
+    """The order of rows by how far they are from the lower corner of all."""
+    low = coords[:, 1:].min(0)
+    extent = np.maximum(coords[:, 1:].max(0) - low, 1)
+    return np.argsort(((coords[rows, 1:] - low) / extent).max(1), kind="stable")
 
 
 def _room(coords, rows):

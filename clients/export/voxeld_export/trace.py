@@ -32,10 +32,13 @@ _NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # what torch's functions take,
 
 
 class Unknown:
-    """The result of something that no layer does."""
+    """The result of something that no layer does.
 
-    def __init__(self, why):
-        self.why = why
+    error  the class of the error that an output which needs it is
+    """
+
+    def __init__(self, why, error=ExportError):
+        self.why, self.error = why, error
 
 
 class Trace(TorchFunctionMode):
@@ -122,22 +125,26 @@ class Trace(TorchFunctionMode):
         entry = self._known.get(id(tensor))
         return entry[1] if entry and entry[0] is tensor else None
 
-    def refuse(self, result, why):
+    def refuse(self, result, why, error=ExportError):
         """Marks all tensors of a result: an output that needs one of them is an error, `why`."""
         for tensor in _tensors(result):
-            self.bind(tensor, Unknown(why))
+            self.bind(tensor, Unknown(why, error))
 
     def value(self, tensor, reader=None):
         """The Value of a tensor; ExportError if no layer makes it."""
         found = self.known(tensor)
         reader = reader or "an output"
         if found is None:
-            raise ExportError(
-                f"{reader} reads a tensor of shape {tuple(tensor.shape)} that does not "
-                "come from the features by operations that were seen"
+            what = (
+                f"reads a tensor of shape {tuple(tensor.shape)} that does not come from the "
+                "features by operations that were seen (torch 1.13 tells nobody of x[rows]; no "
+                "layer chooses or sorts rows)"
             )
+            error = ExportError(f"{reader} {what}")
+            error.why = f"{reader}, which {what}"
+            raise error
         if isinstance(found, Unknown):
-            error = ExportError(f"{reader} needs {found.why}")
+            error = found.error(f"{reader} needs {found.why}")
             error.why = found.why  # what later readers need, too: names no reader between
             raise error
         return found
@@ -239,8 +246,8 @@ class Trace(TorchFunctionMode):
         kwargs = {_NUMPYS.get(key, key): value for key, value in kwargs.items()}
         changed = args[0] if result is None else result  # x[rows] = y has no result
         if unknown or not make:
-            why = unknown.why if unknown else f"torch's {name} {self.said()}, {no_layer(name)}"
-            self.refuse(changed, why)
+            why = f"torch's {name} {self.said()}, {no_layer(name)}"
+            self.refuse(changed, *((unknown.why, unknown.error) if unknown else (why,)))
             return
         try:
             self._takes(make, args, kwargs)
@@ -331,7 +338,7 @@ class Trace(TorchFunctionMode):
                     try:
                         make(self, module, args, kwargs, result)
                     except ExportError as error:
-                        self.refuse(result, getattr(error, "why", str(error)))
+                        self.refuse(result, getattr(error, "why", str(error)), type(error))
                 return result
             finally:
                 self._path.pop()
@@ -355,7 +362,7 @@ class Trace(TorchFunctionMode):
                 try:
                     added(self, this, args, kwargs, result)
                 except ExportError as error:
-                    self.refuse(result, getattr(error, "why", str(error)))
+                    self.refuse(result, getattr(error, "why", str(error)), type(error))
             return result
 
         self._replace(owner, method, run)

@@ -13,10 +13,11 @@ class AsyncClient:
     """Client for asyncio; one event loop uses it.  See Client for the arguments."""
 
     def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True,
-                 token=None, tls=None):
+                 token=None, tls=None, wait_for_ready=False):
         messages.check_address(address)
         self._headers = headers.of_token(token, address, credentials or tls)
         self._channel = secure.channel_of(grpc.aio, address, CHANNEL_OPTIONS, credentials, tls)
+        self._waits = bool(wait_for_ready)
         self._methods = {}
         self._regions = []
         self._names = geometry.Names(geometry_header)
@@ -45,7 +46,8 @@ class AsyncClient:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
         try:
             data = await call(request, timeout=timeout,
-                              metadata=self._headers + tuple(metadata or ()))
+                              metadata=self._headers + tuple(metadata or ()),
+                              wait_for_ready=self._waits)
         except grpc.RpcError as error:
             raise from_rpc_error(error, self._answered) from None
         self._answered = True

@@ -29,15 +29,19 @@ class Client:
     token        sent with every call as the metadata authorization: Bearer TOKEN; None = none.
                  Without TLS anyone who sees it on the network can use it
     geometry_header  False: infer does not send the header x-voxel-geometry, see geometry.header
+    wait_for_ready  True: a call that finds no connection waits for one, until its timeout
+                 (DeadlineExceeded); without a timeout as long as that takes.  False: it is
+                 Unavailable at once, with what the last attempt to connect met, up to 1 s ago
 
     The first call connects.  Use it with `with`, or call close().
     """
 
     def __init__(self, address="127.0.0.1:8001", credentials=None, geometry_header=True,
-                 token=None, tls=None):
+                 token=None, tls=None, wait_for_ready=False):
         messages.check_address(address)
         self._headers = headers.of_token(token, address, credentials or tls)
         self._channel = secure.channel_of(grpc, address, CHANNEL_OPTIONS, credentials, tls)
+        self._waits = bool(wait_for_ready)
         self._methods = {}
         self._regions = []
         self._names = geometry.Names(geometry_header)
@@ -65,7 +69,8 @@ class Client:
         if call is None:
             call = self._methods[method] = self._channel.unary_unary(messages.SERVICE + method)
         try:
-            data = call(request, timeout=timeout, metadata=self._headers + tuple(metadata or ()))
+            data = call(request, timeout=timeout, metadata=self._headers + tuple(metadata or ()),
+                        wait_for_ready=self._waits)
         except grpc.RpcError as error:
             raise from_rpc_error(error, self._answered) from None
         self._answered = True
@@ -178,7 +183,8 @@ class Client:
     def load(self, model, timeout=None):
         """Loads a model of the repository, or its changed files; returns when it serves.
 
-        A server with --model-control none or poll refuses, and so may its tokens or sockets."""
+        A server with --model-control none or poll refuses (Unavailable, as Triton does), and so may
+        its tokens or sockets."""
         self._call("RepositoryModelLoad", messages.pack_repository(model), timeout)
 
     def unload(self, model, timeout=None):

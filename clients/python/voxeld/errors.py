@@ -45,7 +45,10 @@ class Cancelled(VoxeldError):
 
 
 class Unavailable(VoxeldError):
-    """Not now: no connection, a model that is loading, a full queue, a server that stops."""
+    """Not now: no connection, a model that is loading, a full queue, a server that stops.
+
+    Only of load and unload it may be for good: the server has no --model-control explicit.
+    """
 
 
 class Unimplemented(VoxeldError):

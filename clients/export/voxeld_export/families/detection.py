@@ -76,7 +76,7 @@ def _encode(encoder, names, channels, *, fold, last_pad, multi_scale=False):
         strided, x = encoder.stage(x, names, stage, channels[stage - 1], padding)
         made.append(strided)
         stages.append(x)
-    _, x = encoder.down(x, names.out(), channels[4], (3, 1, 1), (2, 1, 1), last_pad)
+    _, x = encoder.down(x, names.out(), channels[4], (3, 1, 1), (2, 1, 1), _pads(last_pad))
     dense = net.network.add(
         "to_dense", [x], "spatial_features", kind="dense", fold=True if fold else None
     )
@@ -151,6 +151,17 @@ def _limits(*, naming, voxels_max, residual=False, depths=(), **_):
     return {"limits": limits} if limits else {}
 
 
+def _pads(last_pad):
+    """[z, y, x]; a single number pads all axes, as in spconv, whose argument it is."""
+    pads = [last_pad] if isinstance(last_pad, int) else list(last_pad)
+    if len(pads) not in (1, 3) or min(pads) < 0:
+        raise ExportError(
+            f"last_pad is {','.join(map(str, pads))}; expected one number for all axes, or three "
+            "for z,y,x, such as 1,0,0"
+        )
+    return pads * 3 if len(pads) == 1 else pads
+
+
 # --- what a checkpoint tells ---
 
 
@@ -219,7 +230,8 @@ SPATIAL_SHAPE = Untold(
 _UNTOLD = {
     "spatial_shape": SPATIAL_SHAPE,
     "last_pad": Untold(
-        "padding of the last convolution along z (OpenPCDet: model_cfg 'last_pad')",
+        "padding of the last convolution, one number for all axes or z,y,x (OpenPCDet: model_cfg "
+        "'last_pad')",
         value=lambda naming, last_pad, **_: last_pad if naming == "openpcdet" else None,
     ),
 }
@@ -250,7 +262,7 @@ Family(
         "spatial_shape": (41, 1600, 1408),
         "channels": (),  # () = as published: of the four stages and of the last convolution
         "depths": (),  # () = as published: convolutions of each stage beside the strided one
-        "last_pad": 0,
+        "last_pad": (0,),  # of all axes, or one for each of z, y, x
         "fold": True,  # channels and height are one dimension
         "multi_scale": False,
         "voxels_max": 0,  # 0 = none; else room for stages as large as those of scanned streets
@@ -279,7 +291,7 @@ Family(
         "depths": (),
         "residual": True,
         "bias": True,  # of convolutions in residual blocks; mmdet3d has none
-        "last_pad": 0,
+        "last_pad": (0,),  # of all axes, or one for each of z, y, x
         "fold": True,
         "multi_scale": False,
         "voxels_max": 0,
@@ -304,7 +316,7 @@ Family(
         "channels_in": 4,
         "spatial_shape": (41, 1600, 1408),
         "channels": (),
-        "last_pad": 0,
+        "last_pad": (0,),  # of all axes, or one for each of z, y, x
         "fold": True,
         "voxels_max": 0,
     },

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from ..errors import ExportError
+from ..errors import ExportError, OtherCoords
 from ..example import whole
 
 
@@ -48,7 +48,7 @@ class Library:
 
     def __init__(self):
         self.coords = {}  # of each set: int32 [rows, 4]
-        self.sent = None  # coords that a request sends, where the forward pass makes its tensor
+        self.sent = "the example's"  # whose coords a request sends
 
     def sparse(self, thing):
         """A Sparse if `thing` is a sparse tensor of this library, else None."""
@@ -100,6 +100,23 @@ class Library:
         """Keeps the coordinates of a set, in the order of the library's rows."""
         self.coords.setdefault(on, coords)
 
+    def reads(self, source, coords, who, note=""):
+        """OtherCoords unless the Value `source` has the coordinates of its set, row by row.
+
+        who   reads it: the error begins with that; note: ends what the error says of requests
+        """
+        self.remember(source.on, coords)
+        said = differing(coords, self.coords[source.on])
+        if not said:
+            return
+        whose = f"those of {source.layer}, whose features it gets"
+        if source.layer == "feats":
+            whose = f"{self.sent}, which requests send{note and ': ' + note}"
+        raise OtherCoords(
+            f"{who} gets other coordinates than {whose}: {said}; no layer changes coordinates: let "
+            "the client do it, before or behind the network"
+        )
+
     @classmethod
     def owns(cls, kind):
         """Whether a class is the library's own."""
@@ -123,6 +140,22 @@ class Library:
         trace.refuse(
             result, f"{self.name}'s {type(module).__name__} {trace.said()}, which no layer does"
         )
+
+
+def differing(coords, expected):
+    """Says how the rows of coords differ from those expected, int32 [N, 4]; "" if they do not."""
+    if len(coords) != len(expected):
+        return f"{len(coords)} rows came, {len(expected)} were expected"
+    rows = np.flatnonzero((coords != expected).any(1))
+    if not len(rows):
+        return ""
+    first = rows[0]
+    moved = all(np.array_equal(*map(np.sort, axes)) for axes in zip(coords.T, expected.T))
+    order = moved and np.array_equal(np.unique(coords, axis=0), np.unique(expected, axis=0))
+    return (
+        f"row {first} came as {coords[first].tolist()}, expected {expected[first].tolist()}"
+        f"{' (the same voxels in another order)' if order else ''}"
+    )
 
 
 def four_columns(coords):

@@ -84,7 +84,7 @@ class FlexGemm(Library):
         made = self._shapes.setdefault(source.on, shape)
         if source.on != 0 and made != shape:
             raise ExportError(f"its input has shape {shape}; expected {made}, what its layer makes")
-        self.remember(source.on, four_columns(coords.cpu().numpy()))
+        self.reads(source, four_columns(coords.cpu().numpy()), "it")
         return source
 
 

@@ -199,9 +199,11 @@ class Minkowski(Library):
             raise ExportError(f"{said} has the size of its voxels; expected dense(shape)")
         if given.get("min_coordinate") is not None or not given.get("contract_stride", True):
             raise ExportError(f"{said} has min_coordinate or contract_stride=False")
+        source = trace.value(tensor.F, said)
+        self.reads(source, _coords(tensor), f"{said}, which")
         value = trace.network.add(
             "to_dense",
-            [trace.value(tensor.F, said)],
+            [source],
             trace.place("to_dense"),
             kind="dense",
             shape=three(list(given["shape"])[2:], 1),
@@ -238,7 +240,7 @@ class Minkowski(Library):
 
     def _source(self, trace, given, module):
         source = trace.value(given.F, _said(trace, module))
-        self.remember(source.on, _coords(given))
+        self.reads(source, _coords(given), f"{_said(trace, module)}, which")
         return source
 
     def _finish(self, trace, value, result):

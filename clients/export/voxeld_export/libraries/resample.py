@@ -132,7 +132,7 @@ class Resample(Library):
                 f"a sparse tensor of {self.name}"
             )
         source = trace.value(sparse.features, f"{type(module).__name__} {trace.said()}")
-        self.remember(source.on, sparse.coords)
+        self.reads(source, sparse.coords, f"{type(module).__name__} {trace.said()}, which")
         return source
 
     def _write(self, trace, value, result):

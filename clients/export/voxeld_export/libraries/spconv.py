@@ -141,6 +141,8 @@ class Spconv(Library):
         source = trace.value(tensor.features, f"dense() {trace.said()}")
         if source.on == 0:
             trace.network.takes(self.sparse(tensor))
+        coords = four_columns(tensor.indices.cpu().numpy())
+        self.reads(source, coords, f"dense() {trace.said()}, which")
         trace.bind(
             result,
             trace.network.add(
@@ -156,22 +158,11 @@ class Spconv(Library):
 
     def _source(self, trace, given, module):
         source = trace.value(given.features, f"{type(module).__name__} {trace.said()}")
-        coords = four_columns(given.indices.cpu().numpy())
-        self.remember(source.on, coords)
         if source.on == 0:
-            request = self.sparse(given)
-            trace.network.takes(request)
-            if self.sent is not None and not np.array_equal(coords, self.sent):
-                note = columns_note(request.axes)
-                raise ExportError(
-                    f"{type(module).__name__} {trace.said()}, which gets other coordinates than "
-                    f"coords=, which requests send{note and ': ' + note}"
-                )
-        if not np.array_equal(coords, self.coords[source.on]):
-            raise ExportError(
-                f"{type(module).__name__} {trace.said()}, which gets other coordinates than those "
-                f"of {source.layer}, whose features it gets; no layer changes coordinates"
-            )
+            trace.network.takes(self.sparse(given))
+        coords, axes = four_columns(given.indices.cpu().numpy()), given.indices.shape[1] - 1
+        who = f"{type(module).__name__} {trace.said()}, which"
+        self.reads(source, coords, who, columns_note(axes))
         return source
 
     def _finish(self, trace, value, result):

@@ -206,7 +206,7 @@ class TorchSparse(Library):
         source = trace.value(given.F, said(trace, module))
         if source.on == 0 and 0 not in self.shapes and _range(given) is not None:
             self.shapes[0], self._ranged = _range(given), True
-        self.remember(source.on, coords_of(given))
+        self.reads(source, coords_of(given), f"{said(trace, module)}, which")
         return source
 
     def finish(self, trace, value, result):

@@ -37,6 +37,8 @@ static void assert_defaults(void)
     struct vx_config standard;
     vx_config_defaults(&standard);
     standard.said = config.said;
+    standard.file = config.file;
+    memcpy(standard.places, config.places, sizeof standard.places);
     ck_assert_mem_eq(&config, &standard, sizeof config);
 }
 
