@@ -8,7 +8,7 @@ endif()
 vx_e2e_test(NAME e2e_geometry_names FILE tests/e2e/test_geometry_names.py SECONDS 5 LABELS words)
 if(VX_SERVER)
   # Every part of the GPU host's script, on the CPU and small; two workers are killed during it.  84 s of CPU: a tenth of
-  # `tests/run`, so CI alone has it, with what else is for hosts with GPUs.
+  # `tests/run`, so `tests/run --all` alone has it, with what else is for hosts with GPUs.
   vx_script_test(NAME bench_serve LABELS bench chips dear SECONDS 50 BUSY
     COMMAND tests/gpu/serve --device cpu --small --seconds 0.5 --kill-seconds 11
       --bin ${CMAKE_BINARY_DIR}/bin --logs ${CMAKE_BINARY_DIR}/serve-logs

@@ -194,8 +194,9 @@ def rounds_beside(crowd, body, most, times, after=2, count=16):
         leave()
         while not peer.served and windows.answered >= windows.ended:
             alone = yield from rounds()
-            peer.tries.append((round(beside, 2), round(alone, 2)))
-            peer.served = beside < times * alone and windows.answered >= windows.ended
+            if windows.answered >= windows.ended:
+                peer.tries.append((round(beside, 2), round(alone, 2)))
+                peer.served = beside < times * alone
     return script
 
 

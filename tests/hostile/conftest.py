@@ -12,7 +12,7 @@ from rig import Rig  # noqa: E402
 
 SANITIZED = os.environ.get("VX_BUILD_KIND", "release") != "release"
 
-TRIES = 3  # of an attack whose good clients were late
+TRIES = 3  # of an attack whose good clients were late: two of them decide
 
 
 class Rigs:
@@ -40,11 +40,14 @@ class Rigs:
 def attacked(rigs, names, seconds):
     """Runs the attacks; a failure has their names and what was wrong.
 
-    Late answers alone are tried again: a busy machine is late now and then, a mistake always."""
+    Late answers alone are tried again, since a busy machine is late now and then.  One that is late
+    in two of three fails."""
+    late = 0
     for _ in range(TRIES):
         finding = rigs.get().attack(*names, seconds=seconds)
         print(finding)
-        if finding.wrong != finding.late or not finding.late:
+        late += bool(finding.late)
+        if finding.wrong != finding.late or late != 1:
             break
     assert not finding.wrong, "\n".join([
         "", *finding.wrong, f"attackers: {finding.attacker}",

@@ -83,9 +83,9 @@ void vx_cpu_spread(struct vx_cpu *cpu, i64 count, i64 grain,
 
 /* told(context) is called on the thread that calls an operator, or spread, while that goes on:
  * with each chunk but the first that this thread takes, and within chunks of convolutions and linear
- * layers with each offset. */
+ * layers each 0.1 to 0.3 ms. */
 void vx_cpu_tell(struct vx_cpu *cpu, void (*told)(void *context), void *context);
-/* Calls told once: that thread is in a long loop of its own, outside of spread. */
+/* Calls told once: that thread is in a long loop of its own, or within a chunk. */
 void vx_cpu_go_on(struct vx_cpu *cpu);
 
 void vx_cpu_conv(struct vx_cpu *cpu, const struct vx_conv_args *args);

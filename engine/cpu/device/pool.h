@@ -30,13 +30,14 @@ struct vx_pool_job {
     void *context;
 };
 
+/* From then on the caller's arithmetic takes subnormal numbers for 0, as the threads' does (flush.h). */
 VX_MUST_USE vx_status vx_pool_open(i32 threads, struct vx_pool **pool);
 void vx_pool_close(struct vx_pool **pool);
 i32 vx_pool_threads(const struct vx_pool *pool);
 /* The thread that spreads calls told(context) whenever it takes a chunk but the first of a job: a
  * long job goes on.  It takes no more once it waits for a thread that does not end its own. */
 void vx_pool_tell(struct vx_pool *pool, void (*told)(void *context), void *context);
-/* Calls it once, where the same thread has a long loop of its own. */
+/* Calls it once, where the same thread has a long loop of its own, or is within a chunk. */
 void vx_pool_go_on(struct vx_pool *pool);
 /* Runs task over [0, count) in chunks; returns when all are done. */
 void vx_pool_spread(struct vx_pool *pool, const struct vx_pool_job *job);

@@ -245,7 +245,7 @@ static void cpu_submit(void *device, struct vx_model *model, struct vx_batch *ba
     if (it->runs_count == 1) cpu_advance(it);
 }
 
-/* Runs what it can of a brief batch while an item of the first one goes on: between two chunks of its
+/* Runs what it can of a brief batch while an item of the first one goes on: between two pieces of its
  * work, on the device thread alone.  Returns the batch if that was all. */
 static struct vx_batch *aside_collect(struct device *device)
 {

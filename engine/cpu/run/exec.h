@@ -59,7 +59,7 @@ void vx_exec_end(struct vx_exec *exec);
  * thread alone, while the other threads go on with that.  False: it cannot now, and nothing has
  * happened.  It has failed for lack of room, which it may have later (*later), or the one that runs
  * is building its geometry, has the same, or has its turn again: it gets as long as items like this
- * one took. */
+ * one took, 100 ms at most. */
 bool vx_exec_run_aside(struct vx_exec *exec, const struct vx_plan *plan,
                        const struct vx_weights *weights, struct vx_item *item,
                        bool *later);

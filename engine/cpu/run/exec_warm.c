@@ -18,7 +18,7 @@
 /* But no fewer than these: two tiles. */
 #define WARM_ROWS_MIN 64
 
-/* Of a size that needs more memory than this so much less runs that it does not: a step that touches
+/* A size that needs more memory than this on its own set is halved until it does not: a step that touches
  * gigabytes for the first time takes seconds (20 activations of 16,384 channels at 25,000 voxels: 2.7
  * to 9 s in which nobody else was answered). */
 #define WARM_BYTES ((size_t)512 << 20)
