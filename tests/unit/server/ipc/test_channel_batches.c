@@ -101,6 +101,12 @@ static const struct {
     {DONE(items[0].set_voxels), INT32_MAX, true},
     {DONE(items[0].set_voxels) + 4, INT32_MAX, false}, /* the high half */
     {DONE(items[0].set_voxels) + 4, -1, false},
+    {DONE(items[2].convert_ns) + 4, 1 << 22, true},
+    {DONE(items[2].convert_ns) + 4, 1 << 23, false},
+    {DONE(items[0].geometry_ns) + 4, INT32_MAX, false},
+    {DONE(items[0].compute_ns) + 4, INT32_MIN, false},
+    {DONE(items[1].output_ns) + 4, INT32_MAX, false},
+    {DONE(device_ns) + 4, INT32_MAX, false},
     {DONE(items_count), 0, false},
     {DONE(items_count), 2, false},
     {DONE(items_count), -1, false},
@@ -129,7 +135,8 @@ START_TEST(an_answer_has_as_many_items_as_a_batch)
 {
     say_done();
     said.done.whys_count = 0;
-    for (i32 i = 0; i < VX_BATCH_ITEMS_MAX; i++) said.done.items[i].why = -1;
+    for (i32 i = 0; i < VX_BATCH_ITEMS_MAX; i++)
+        said.done.items[i] = (struct vx_done_item){.why = -1};
     for (i32 items = 0; items <= VX_BATCH_ITEMS_MAX; items++) {
         said.done.items_count = items;
         ck_assert_int_eq(sent(vx_message_done_bytes(&said.done)),
