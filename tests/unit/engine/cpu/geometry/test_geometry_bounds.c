@@ -391,6 +391,24 @@ START_TEST(passes_over_logits_tell)
 }
 END_TEST
 
+/* A warm-up's shape may end behind the range of coordinates: no voxel is beyond that. */
+START_TEST(a_shape_ends_where_coordinates_do)
+{
+    const i32 last[4] = {0, VX_AXIS_MAX, 0, 0};
+    const struct vx_set_key key = {.rule = VX_SET_SPCONV,
+                                   .kernel = {3, 1, 1},
+                                   .dilation = ONES,
+                                   .stride = ONES,
+                                   .padding = {2, 0, 0},
+                                   .shape = {VX_AXIS_MAX + 3, 1, 1}};
+    struct vx_geometry_made made = {0};
+    struct vx_geometry *geometry = rig_hold(last, 1);
+    ck_assert(!vx_geometry_set(geometry, rig.cpu, &key, &rig.why, &made).fault);
+    ck_assert_int_eq(made.rows, 1);
+    vx_geometry_drop(rig.cache, &geometry);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("geometry_bounds");
@@ -399,6 +417,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, rig_close);
     tcase_add_loop_test(cases, the_bound_is_exact, 0, 3 * RULES);
     tcase_add_loop_test(cases, who_is_refused_takes_nothing, 0, (int)VX_COUNT(refusals));
+    tcase_add_test(cases, a_shape_ends_where_coordinates_do);
     tcase_add_test(cases, passes_over_keys_tell);
     tcase_add_test(cases, passes_over_logits_tell);
     suite_add_tcase(suite, cases);
