@@ -322,6 +322,8 @@ class Rig:
         if not unserved:
             return
         tries = finding.attacker["tries"]  # of one that judges by time, and has got all answers
+        if tries and finding.others >= OTHERS:
+            return
         (finding.late if tries else finding.wrong).append(
             "expected every honest client from another address to be served amid the attack, "
             f"got {unserved} of {honest} that were not"

@@ -89,3 +89,13 @@ def attacks_made(monkeypatch, tries):
     conftest.attacked(types.SimpleNamespace(get=lambda: types.SimpleNamespace(attack=attack)),
                       ("ping",), 1)
     return before - len(tries)
+
+
+@pytest.mark.parametrize("tries, others, wrong, late", [
+    ([], 0.0, 1, 0), ([], 1.3, 1, 0), ([[8.5, 0.7]], 0.0, 0, 1), ([[8.5, 0.7]], 1.3, 0, 0)])
+def test_rounds_that_take_long_are_judged_by_time(tries, others, wrong, late):
+    """And unanswered ones, which leave no tries, whatever else runs."""
+    finding = rig.Finding(["room_unread"], [], others=others,
+                          attacker={"honest": 1, "unserved": 1, "tries": tries})
+    Rig.judge_honest(finding)
+    assert (len(finding.wrong), len(finding.late)) == (wrong, late)
