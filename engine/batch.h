@@ -61,8 +61,8 @@ struct vx_item {
     i64 set_voxels;     /* out: voxels of all sets, the request's own among them; of a
                            request that failed those that were made before */
     bool geometry_hit;  /* out: every map came from the cache */
-    bool aside;         /* out: it ran within another batch: vx_batch.aside */
     bool geometry_kept; /* out: the cache now has the geometry under `content` */
+    bool aside;         /* out: it ran within another batch: vx_batch.aside */
     bool says_taken;    /* it wants to know which algorithms its layers take */
     i32 taken;          /* out: which text of the batch says so, from 1 on; 0: none */
     enum vx_asking asking;    /* out */

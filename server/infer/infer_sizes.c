@@ -110,6 +110,8 @@ static void charge_made(struct vx_infer *infer, const struct vx_call *call,
     for (i32 i = 0; i < end->batch->items_count; i++)
         all += end->batch->items[i].set_voxels;
     if (!beyond || all <= 0) return;
+    /* One that fails half-way makes little: what it was counted with is no credit. */
+    if (beyond < 0 && end->done->code != VX_CODE_OK) return;
     const f64 part = beyond > 0 ? (f64)beyond / (f64)all : 0;
     vx_sched_charge(infer->sched, &call->job, beyond,
                     (i64)(part * (f64)end->batch->device_ns), vx_clock_ns());
@@ -123,8 +125,9 @@ void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
     const struct vx_access_cost cost = {.of = {[VX_ACCESS_VOXELS] = made},
                                         .paid = {[VX_ACCESS_VOXELS] = INT64_MAX}};
     struct vx_why why;
-    if (made <= 0 || !vx_infer_row(infer, call)->signature.predicts) return;
+    if (!vx_infer_row(infer, call)->signature.predicts) return;
     charge_made(infer, call, end);
+    if (made <= 0) return;
     vx_status st = vx_infer_spend(infer, call, &cost, &why);
     (void)st; /* a token that has been taken away pays nothing more */
 }

@@ -177,12 +177,17 @@ LIBRARIES = {
 }
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
-def test_of_other_libraries(folder, name, version):
-    make, number = LIBRARIES[name]
+@pytest.fixture(params=LIBRARIES)
+def library(request, version):
+    """Its name, and what it is made of."""
+    make, number = LIBRARIES[request.param]
     if number:
         version(number)
-    down, x, again = make()
+    return (request.param, *make())
+
+
+def test_of_other_libraries(folder, library):
+    _name, down, x, again = library
     # What a library keeps in its coordinates, a stride, is no change of them.
     from_module(trained(After(down, lambda y: y)), x, folder, check=False)
     with pytest.raises(ExportError, match=OTHERS + r"\d+ came as") as error:
@@ -191,12 +196,8 @@ def test_of_other_libraries(folder, name, version):
     assert came == [expected[0], *(2 * number for number in expected[1:])]
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
-def test_between_layers_of_other_libraries(folder, name, version):
-    make, number = LIBRARIES[name]
-    if number:
-        version(number)
-    down, x, again = make()
+def test_between_layers_of_other_libraries(folder, library):
+    name, down, x, again = library
     more = {
         "MinkowskiEngine": lambda: test_minkowski.conv(6, 6, kernel_size=3),
         "WarpConvNet": lambda: test_warpconvnet.SparseConv3d(6, 6, 3),

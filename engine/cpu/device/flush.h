@@ -2,9 +2,8 @@
  *
  *   vx_flush_subnormals();     once, in each thread that computes
  *
- * A processor takes a hundred cycles and more for each operation with a subnormal number: a layer
- * over features of 1e-41 took 26 to 230 times as long, so that one small request of a client kept
- * all others waiting for 42 s.  What a flush changes is below 1.2e-38 of f32.
+ * Operations with subnormal numbers are slow: a layer over features of 1e-41 took 26 to 230 times
+ * as long, so that one small request of a client kept all others waiting for 42 s.  What a flush changes is below 1.2e-38 of f32.
  *
  * Thread   any: for itself, and those that it starts have it too.
  * Fails    never; a processor that is not known below keeps them.

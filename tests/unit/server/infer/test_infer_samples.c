@@ -143,6 +143,28 @@ START_TEST(predicted_voxels_are_charged_to_their_origin)
 }
 END_TEST
 
+/* Another that made less than it was counted with lowers the debt, unless it has failed. */
+START_TEST(fewer_voxels_lower_the_debt)
+{
+    enum { MADE = 100000, FEWER = 40000 };
+    struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 10)};
+    rig_signature()->outputs_count = FAR;
+    rig_signature()->predicts = true;
+    for (int k = 0; k < 2; k++) {
+        struct rig_run *run = rig_start(calls[k]);
+        rig_done(run);
+        rig_said.device_ns = k ? 0 : 600 * VX_NS_PER_S;
+        calls[k]->job.set_voxels = k ? FEWER + 10 : 0;
+        rig_said.items[0].set_voxels = k ? 10 : MADE;
+        if (k && _i) rig_said.items[0].code = VX_CODE_RESOURCE_EXHAUSTED;
+        rig_end(run);
+    }
+    const u64 owes = vx_sched_owes(infer->sched, &calls[1]->job, vx_clock_ns());
+    ck_assert_int_eq(owes > MADE - FEWER / 2, _i);
+    ck_assert_uint_gt(owes, MADE / 2);
+}
+END_TEST
+
 /* Two that ran within a long one and took over 100 ms: the rest of their origin waits its turn.  What a
  * worker builds though it was said to hold it is not counted. */
 START_TEST(one_that_was_not_brief_is_remembered)
@@ -196,6 +218,7 @@ int main(void)
     tcase_add_loop_test(tcase, samples_cost_what_their_bytes_do, 0, 2);
     tcase_add_loop_test(tcase, predicted_voxels_cost_what_they_are, 0, 2);
     tcase_add_loop_test(tcase, predicted_voxels_are_charged_to_their_origin, 0, 2);
+    tcase_add_loop_test(tcase, fewer_voxels_lower_the_debt, 0, 2);
     tcase_add_loop_test(tcase, one_that_was_not_brief_is_remembered, 0, 3);
     tcase_add_test(tcase, samples_are_paid_once);
     suite_add_tcase(suite, tcase);
