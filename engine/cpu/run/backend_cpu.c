@@ -175,7 +175,12 @@ static bool asking_advance(struct device *device, const struct run *run,
         vx_item_ask(run->batch, item);
         return false;
     case VX_ASKING_OPEN: return false;
-    case VX_ASKING_TOLD: vx_exec_go_on(device->exec); return false;
+    case VX_ASKING_TOLD:
+        vx_exec_go_on(device->exec);
+        /* Its places may have come meanwhile: the caller heard of its work. */
+        if (item->asking != VX_ASKING_PLACED) return false;
+        vx_exec_end(device->exec);
+        return true;
     case VX_ASKING_PLACED: vx_exec_end(device->exec); return true;
     }
     return true;

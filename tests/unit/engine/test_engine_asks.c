@@ -265,6 +265,50 @@ START_TEST(a_kept_geometry_asks_again)
 }
 END_TEST
 
+/* What the caller hears of when an item tells that it goes on. */
+static struct {
+    struct vx_batch *batch;
+    struct answer *answer;
+} heard;
+
+static void on_report(void *context, i64 done, i64 total)
+{
+    (void)context;
+    (void)done;
+    (void)total;
+    if (!heard.batch) return;
+    place(heard.batch, 0, heard.answer);
+    heard.batch = NULL;
+}
+
+/* Places that come while the layers run: the same collect ends the item, so that one that waits
+ * has something to wait for. */
+START_TEST(places_may_come_while_the_item_goes_on)
+{
+    const struct vx_engine_options options = {.kind = VX_DEVICE_CPU,
+                                              .threads = 1,
+                                              .device_bytes = VX_RIG_DEVICE_BYTES,
+                                              .cache_bytes = VX_RIG_DEVICE_BYTES,
+                                              .running = {on_report, NULL}};
+    struct answer answer;
+    struct vx_why why = {""};
+    vx_engine_unload(vx_rig_engine, &model);
+    vx_engine_close(&vx_rig_engine);
+    ck_assert_msg(!vx_engine_open(&options, &why, &vx_rig_engine).fault, "%s", why.text);
+    model = vx_rig_load(vx_rig_root);
+    struct vx_item item = item_of(&answer, 5, ALL_FAR);
+    struct vx_batch batch = {.items = &item, .items_count = 1};
+    vx_engine_submit(vx_rig_engine, model, &batch);
+    ck_assert_int_eq(expect_asked(&batch), 0);
+    heard.batch = &batch;
+    heard.answer = &answer;
+    ck_assert_ptr_eq(vx_engine_collect(vx_rig_engine, true), &batch);
+    ck_assert_ptr_null(heard.batch);
+    ck_assert(!item.status.fault);
+    check_answer(&answer);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("engine_asks");
@@ -277,6 +321,7 @@ int main(void)
     tcase_add_test(tcase, a_refusal_is_for_one_item);
     tcase_add_loop_test(tcase, a_batch_behind_one_that_asks_waits, 0, 2);
     tcase_add_test(tcase, a_kept_geometry_asks_again);
+    tcase_add_test(tcase, places_may_come_while_the_item_goes_on);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
