@@ -224,6 +224,16 @@ static void front_on_lost(void *context, struct vx_job *job)
     vx_infer_on_lost(&front->infer, job);
 }
 
+/* The next process begins without what clients mapped into this one. */
+static void front_on_useless(void *context, i32 worker)
+{
+    struct vx_front *front = context;
+    VX_LOG(WORKER_USELESS, VX_LOG_I64("worker", worker),
+           VX_LOG_TEXT("device", vx_workers_info(front->workers, worker)->device));
+    vx_regions_condemn_all(front->regions, worker);
+    vx_workers_kill(front->workers, worker);
+}
+
 static void front_on_stats(uv_timer_t *timer)
 {
     struct vx_front *front = VX_CONTAINER(timer, struct vx_front, stats);
@@ -298,6 +308,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
                                                       .config = config,
                                                       .look = front_look,
                                                       .on_ended = front_on_answered,
+                                                      .on_useless = front_on_useless,
                                                       .on_lost = front_on_lost},
                           &front->models));
     VX_TRY(vx_regions_open(&(struct vx_regions_options){.config = config,

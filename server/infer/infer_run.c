@@ -269,16 +269,23 @@ void vx_infer_on_done(struct vx_infer *infer, i32 worker,
 
 static void infer_on_poison(void *context, struct vx_job *job)
 {
+    struct vx_infer *infer = context;
     struct vx_call *call = vx_call_of_job(job);
     struct vx_why why = {""};
     VX_LOG(BATCH_POISON, VX_LOG_TEXT("model", call->request.model),
            VX_LOG_TEXT("id", call->request.id), VX_LOG_I64("voxels", job->voxels),
            VX_LOG_I64("deaths", job->deaths));
+    for (i32 i = 0; i < VX_INPUTS_MAX; i++)
+        if (call->inputs_held[i].region)
+            vx_regions_condemn(infer->regions, &call->inputs_held[i]);
+    for (i32 i = 0; i < VX_REQUEST_OUTPUTS_MAX; i++)
+        if (call->outputs_held[i].region)
+            vx_regions_condemn(infer->regions, &call->outputs_held[i]);
     vx_why_set(
         &why,
         "%d worker processes died while this request ran; it will not be tried again",
         job->deaths);
-    vx_infer_fail(context, call, vx_status_of_code(VX_CODE_INTERNAL), &why);
+    vx_infer_fail(infer, call, vx_status_of_code(VX_CODE_INTERNAL), &why);
 }
 
 static void infer_on_holder_gone(void *context, struct vx_job *job)

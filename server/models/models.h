@@ -22,8 +22,9 @@
  * worker was loading when it died is a suspect there, whatever killed the worker.  Its
  * load is tried again on that worker for ever, at growing intervals (models_retry.c),
  * after all models that are not suspects, and alone, so that the next death names its
- * cause.  A load that fails with an error makes the instance UNAVAILABLE; it is not tried
- * again until a person asks (SIGHUP, or a client's load) or its files change.
+ * cause.  So is what a worker had and its device refuses after a restart.  Any other load that
+ * fails with an error makes the instance UNAVAILABLE; it is not tried again until a person asks
+ * (SIGHUP, or a client's load) or its files change.
  *
  * Owner    the front; instances belong to the registry.
  * Thread   loop.
@@ -58,6 +59,9 @@ struct vx_models_options {
     struct vx_workers **workers; /* set before the first worker is up */
     i64 (*now_ns)(void);         /* the clock of retries; NULL = vx_clock_ns */
     void *context;
+    /* A worker that is up, serves nothing, and has refused several times in a row what it had
+     * before: its process may be damaged.  NULL: nobody minds. */
+    void (*on_useless)(void *context, i32 worker);
     /* A waiting job whose instance can no longer run anywhere; state NEW. */
     void (*on_lost)(void *context, struct vx_job *job);
     /* Starts a scan of the repository (vx_scanner_look); the listing comes to

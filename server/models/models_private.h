@@ -2,7 +2,7 @@
  *
  *   models.c          instances and their states, as the listing asks for them
  *   models_workers.c  messages to workers and from them
- *   models_retry.c    suspects: loads whose worker died, and when they are retried
+ *   models_retry.c    loads whose worker died or whose device refused, and when they are retried
  *   models_follow.c   versions that serve and whose files changed while a worker was away
  *   models_wanted.c   model_control: which models are wanted, which clients wait for them
  *
@@ -25,13 +25,15 @@ struct vx_model_load {
     u64 id;     /* of this load: a late message about an earlier one has another */
     u32 placed; /* bit per worker that is to have it */
     u32 asked; /* bit per worker whose LOAD is to be sent, or was sent and not answered */
-    u32 retry; /* bit per worker that died while loading it: retried at retry_ns */
+    u32 retry; /* bit per worker on which a load failed (below): retried at retry_ns */
+    u32 had;   /* bit per worker that has loaded it once */
     u64 ask;   /* order of asking among all loads: each worker loads in this order */
     u64 network, weights; /* fingerprints in its entry: to tell which file has changed */
     u64 changed; /* the fingerprint of other files that the last poll saw; 0 = none */
     i64 weights_bytes; /* of the file: used by placement until a worker reports more */
-    i32 deaths; /* consecutive, of workers that were loading it while no worker had it */
-    i32 worker_deaths[VX_WORKERS_MAX]; /* consecutive, of each worker while loading it */
+    /* Consecutive loads that ended by the worker's death, or were refused by the device of a
+     * worker that has had it: while no worker had it, and of each worker. */
+    i32 failures, worker_failures[VX_WORKERS_MAX];
     i64 retry_ns[VX_WORKERS_MAX];
     u32 refused; /* bit per worker that answered LOAD with an error and is still up */
     struct vx_why refusal; /* why the first of them did */
@@ -124,20 +126,22 @@ void vx_models_say_waiting(struct vx_models *models, i32 instance);
 /* Whether workers should have the instance. */
 bool vx_models_is_wanted(const struct vx_models *models, i32 instance);
 
-/* This many consecutive deaths during one load are not an accident: no request waits for
- * that worker any more, and clients that asked for the load are told that it failed.  A
- * job on the worker cannot have caused them all: it is given up after fewer deaths
- * (VX_JOB_DEATHS_MAX). */
-#define VX_LOAD_DEATHS_MAX 3
+/* This many consecutive failures of one load are not an accident: no request waits for that
+ * worker any more, and clients that asked for the load are told that it failed.  A job on the
+ * worker cannot have caused so many deaths: it is given up after fewer (VX_JOB_DEATHS_MAX). */
+#define VX_LOAD_FAILURES_MAX 3
 static inline bool vx_models_is_spared(const struct vx_model_load *load, i32 worker)
 {
-    return load->worker_deaths[worker] >= VX_LOAD_DEATHS_MAX;
+    return load->worker_failures[worker] >= VX_LOAD_FAILURES_MAX;
 }
 /* The worker died while it was loading the instance. */
 void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker);
+/* The device of a worker that has had the instance refused it; `why` says why. */
+void vx_models_on_load_refused(struct vx_models *models, i32 instance, i32 worker,
+                               const struct vx_why *why);
 /* Of the worker's suspects, the one to load now; -1 = none. */
 i32 vx_models_retry_due(const struct vx_models *models, i32 worker);
-/* A person asks: retries a suspect now on all workers that are up; resets its deaths. */
+/* A person asks: retries it now on all workers that are up; resets its failures. */
 void vx_models_retry_now(struct vx_models *models, i32 instance);
 /* Sends LOAD for suspects that are due. */
 void vx_models_retry_step(struct vx_models *models);

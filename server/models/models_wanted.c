@@ -434,7 +434,7 @@ static vx_status load_ended(const struct vx_models *models,
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state == VX_INSTANCE_FREE || strcmp(row->name, waiter->name)) continue;
         if (row->state == VX_INSTANCE_LOADING) {
-            if (models->loads[i].deaths < VX_LOAD_DEATHS_MAX) return VX_OK;
+            if (models->loads[i].failures < VX_LOAD_FAILURES_MAX) return VX_OK;
             dies = row;
             continue;
         }

@@ -65,7 +65,7 @@ static void models_guard(struct vx_models *models, i32 worker)
 {
     bool guarded = models->reading[worker] >= 0;
     VX_INSTANCES_EACH(i, &models->loading[worker])
-    if (models->loads[i].worker_deaths[worker]) guarded = true;
+    if (models->loads[i].worker_failures[worker]) guarded = true;
     vx_sched_worker_loading(models->options.sched, worker, guarded);
 }
 
@@ -344,6 +344,20 @@ static bool refusal_is_device(i32 code)
            code == VX_CODE_UNIMPLEMENTED || code == VX_CODE_INTERNAL;
 }
 
+/* What a device had, it can have again: it is short of something for a while, or its process is
+ * damaged. */
+static bool models_goes_on(struct vx_models *models, i32 worker,
+                           const struct vx_message_loaded *message)
+{
+    const i32 instance = message->head.instance;
+    const struct vx_model_load *load = &models->loads[instance];
+    if (!refusal_is_device(message->code) || load->follows) return false;
+    if (!(load->had >> worker & 1) || !vx_models_is_wanted(models, instance))
+        return false;
+    vx_models_on_load_refused(models, instance, worker, &message->why);
+    return true;
+}
+
 static void models_on_refused(struct vx_models *models, i32 worker,
                               const struct vx_message_loaded *message)
 {
@@ -375,8 +389,10 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
 {
     i32 instance = message->head.instance;
     struct vx_instance *row = vx_models_row(models, instance);
-    models->loads[instance].asked &= ~(1u << worker);
-    models->loads[instance].deaths = models->loads[instance].worker_deaths[worker] = 0;
+    struct vx_model_load *load = &models->loads[instance];
+    load->asked &= ~(1u << worker);
+    if (message->code != VX_CODE_OK && models_goes_on(models, worker, message)) return;
+    load->failures = load->worker_failures[worker] = 0;
     if (message->code != VX_CODE_OK) {
         models_on_refused(models, worker, message);
         return;
@@ -386,8 +402,9 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
         models_on_changed(models, instance, worker);
         return;
     }
-    models->loads[instance].refused &= ~(1u << worker);
-    models->loads[instance].follows = false;
+    load->refused &= ~(1u << worker);
+    load->had |= 1u << worker;
+    load->follows = false;
     bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;
     if (row->state == VX_INSTANCE_READY) row->reason[0] = '\0'; /* no longer waiting */

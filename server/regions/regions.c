@@ -122,10 +122,19 @@ bool vx_regions_next(const struct vx_regions *regions, const struct vx_peer *pee
 static bool region_is_broken(struct vx_regions *regions, struct vx_region *row)
 {
     bool is_cut = row->cut || (row->foreign && vx_foreign_broken(row->foreign));
-    if (!is_cut && !row->lost) return false;
+    if (!is_cut && !row->lost && !row->condemned) return false;
     if (!row->counted_broken) regions->broken++;
     row->counted_broken = true;
     return true;
+}
+
+/* Why the memory is gone. */
+static const char *region_end(const struct vx_region *row)
+{
+    if (row->condemned) return "its worker ended, and was started again without it";
+    if (row->lost) return "its device could not open it again";
+    return "its object was truncated, its file system is full, or a worker could not map "
+           "it";
 }
 
 static vx_status region_check(struct vx_regions *regions, struct vx_region *row,
@@ -145,10 +154,7 @@ static vx_status region_check(struct vx_regions *regions, struct vx_region *row,
                   "the memory of a shared memory region is gone",
                   "the memory of shared memory region '%.127s' is gone: %s; register it "
                   "again",
-                  piece->name,
-                  row->lost ? "its device could not open it again"
-                            : "its object was truncated, its file system is full, or a "
-                              "worker could not map it");
+                  piece->name, region_end(row));
     return VX_OK;
 }
 
@@ -216,6 +222,25 @@ void vx_regions_lost(struct vx_regions *regions, const struct vx_place *held)
     row->cut = row->kind == VX_REGION_SYSTEM;
     if (!row->counted_broken) regions->broken++;
     row->counted_broken = true;
+    pthread_mutex_unlock(&regions->lock);
+}
+
+void vx_regions_condemn(struct vx_regions *regions, const struct vx_place *held)
+{
+    if (held->kind != VX_PLACE_DEVICE) return;
+    struct vx_region *row = region_of(regions, held);
+    pthread_mutex_lock(&regions->lock);
+    row->condemned = true;
+    pthread_mutex_unlock(&regions->lock);
+}
+
+void vx_regions_condemn_all(struct vx_regions *regions, i32 worker)
+{
+    pthread_mutex_lock(&regions->lock);
+    for (i32 i = 0; i < VX_REGIONS_MAX; i++) {
+        struct vx_region *row = &regions->rows[i];
+        if (row->kind == VX_REGION_DEVICE && row->worker == worker) row->condemned = true;
+    }
     pthread_mutex_unlock(&regions->lock);
 }
 

@@ -30,7 +30,7 @@
  *   LEAVING -> FREE      vx_regions_step, when nothing uses it: the workers get UNMAP
  *
  * Owner    the front.
- * Thread   loop; use, done, broken, lost, read, owner_gone and counts_get: any, under one
+ * Thread   loop; use, done, broken, lost, condemn, read, owner_gone and counts_get: any, under one
  *          lock that is held for a few steps.
  * Limits   VX_REGIONS_MAX; VX_REGIONS_OWNER_MAX per connection; client_shm_bytes for all
  *          system regions together.  Users are not told apart: any user who may connect
@@ -147,6 +147,11 @@ VX_MUST_USE bool vx_regions_read(struct vx_regions *regions, const struct vx_pla
 /* A worker has found that the memory is gone.  A system region cannot be used from now
  * on; a device region can be used again if its worker restarts and opens it. */
 void vx_regions_lost(struct vx_regions *regions, const struct vx_place *held);
+/* The request that holds the place has ended worker processes: if it is of a device region, no worker
+ * opens that again, and it cannot be used from now on. */
+void vx_regions_condemn(struct vx_regions *regions, const struct vx_place *held);
+/* The same for all device regions of a worker whose process is of no use. */
+void vx_regions_condemn_all(struct vx_regions *regions, i32 worker);
 /* True if the memory is gone, as far as the front knows: the client has truncated the
  * object, or the device has lost the region. */
 bool vx_regions_broken(struct vx_regions *regions, const struct vx_place *held);

@@ -39,6 +39,7 @@ struct vx_region {
     enum vx_region_state state; /* (lock) */
     i32 uses;                   /* (lock) */
     bool lost;                  /* (lock) DEVICE: its worker could not open it again */
+    bool condemned;             /* (lock) DEVICE: no worker opens it again */
     bool cut;                   /* (lock) a worker found that its object is gone */
     bool counted_broken;        /* (lock) */
     enum vx_region_kind kind;

@@ -78,6 +78,7 @@ void vx_regions_on_worker_up(struct vx_regions *regions, i32 worker)
         pthread_mutex_lock(&regions->lock);
         bool wanted = row->state == VX_REGION_NAMED ||
                       (row->state == VX_REGION_LEAVING && row->uses > 0);
+        wanted = wanted && !row->condemned;
         pthread_mutex_unlock(&regions->lock);
         if (wanted) region_send_map_to(regions, row, worker);
     }

@@ -15,6 +15,7 @@ struct vx_registry *rig_registry;
 struct vx_sched *rig_sched;
 struct vx_models *rig_models;
 int rig_lost, rig_looks;
+u32 rig_useless;
 bool rig_refuses;
 i32 rig_channels;
 i64 rig_voxels[RIG_WORKERS], rig_batch_voxels[RIG_WORKERS];
@@ -69,6 +70,14 @@ static i64 rig_now(void)
     return rig_now_ns;
 }
 
+static void on_useless(void *context, i32 worker)
+{
+    (void)context;
+    ck_assert_int_eq(rig_infos[worker].state, VX_WORKER_UP);
+    ck_assert(!(rig_useless >> worker & 1)); /* once */
+    rig_useless |= UINT32_C(1) << worker;
+}
+
 static void look(void *context)
 {
     (void)context;
@@ -95,6 +104,7 @@ void rig_set_up(void)
     rig_refuses = false;
     rig_now_ns = 1;
     rig_told_count = rig_lost = rig_looks = 0;
+    rig_useless = 0;
     memset(rig_notes_asked, 0, sizeof rig_notes_asked);
     rig_channels = 4;
     rig_ended = NULL;
@@ -108,6 +118,7 @@ void rig_set_up(void)
                                                           .now_ns = rig_now,
                                                           .workers = &no_workers,
                                                           .on_lost = on_lost,
+                                                          .on_useless = on_useless,
                                                           .look = look,
                                                           .on_ended = on_ended},
                               &rig_models)

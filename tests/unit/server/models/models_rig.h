@@ -21,6 +21,7 @@ extern struct vx_registry *rig_registry;
 extern struct vx_sched *rig_sched;
 extern struct vx_models *rig_models;
 extern int rig_lost, rig_looks;
+extern u32 rig_useless;             /* bit per worker that was said to be of no use */
 extern i64 rig_now_ns;              /* the time for retries */
 extern bool rig_refuses;            /* workers do not read their messages */
 extern i32 rig_channels;            /* of the files on disk, as a worker reads them */

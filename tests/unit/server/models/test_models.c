@@ -232,8 +232,9 @@ START_TEST(a_device_that_refuses_does_not_decide_for_the_others)
     rig_worker_down(1); /* the one that has it: it is asked again */
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
     rig_worker_up(1);
-    rig_answer(1, VX_CODE_UNAVAILABLE);
-    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_UNAVAILABLE);
+    rig_answer(1, VX_CODE_UNAVAILABLE); /* what it had: requests wait for the next try */
+    ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
+    ck_assert_uint_eq(vx_models_workers(rig_models, instance), 2);
 }
 END_TEST
 

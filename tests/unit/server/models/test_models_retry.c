@@ -323,6 +323,104 @@ START_TEST(a_request_that_saw_a_death_does_not_wait_for_a_warm_up)
 }
 END_TEST
 
+/* The device refuses after a restart what it had before: it is asked again for ever, and after the
+ * third time requests are refused with the reason and the process is said to be of no use. */
+START_TEST(what_a_device_had_and_refuses_is_tried_again)
+{
+    static const enum vx_code codes[] = {VX_CODE_INTERNAL, VX_CODE_RESOURCE_EXHAUSTED,
+                                         VX_CODE_UNAVAILABLE, VX_CODE_INTERNAL};
+    static const i64 pauses_ms[] = {250, 500, 1000, 2000};
+    rig_list(1, 10);
+    rig_worker_up(0);
+    const i32 m = rig_answer(0, VX_CODE_OK);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    for (i32 i = 0; i < (i32)VX_COUNT(codes); i++) {
+        ck_assert_int_eq(rig_loads_told(0), 2 + i);
+        rig_answer(0, codes[i]);
+        ck_assert_int_eq(rig_state(m), i < 2 ? VX_INSTANCE_READY : VX_INSTANCE_LOADING);
+        ck_assert_uint_eq(rig_useless, i < 2 ? 0 : 1);
+        rig_later((pauses_ms[i] - 100) * VX_NS_PER_MS);
+        ck_assert_int_eq(rig_loads_told(0), 2 + i);
+        rig_later(100 * VX_NS_PER_MS);
+    }
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_RETRY), VX_COUNT(codes));
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_FAILED), 0);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_state(m), VX_INSTANCE_READY);
+    ck_assert_int_eq(rig_picked("m", 0), m);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    rig_answer(0, VX_CODE_INTERNAL); /* counted from the beginning */
+    ck_assert_int_eq(rig_state(m), VX_INSTANCE_READY);
+    rig_later(250 * VX_NS_PER_MS);
+    rig_answer(0, VX_CODE_OK);
+    ck_assert_int_eq(rig_state(m), VX_INSTANCE_READY);
+}
+END_TEST
+
+/* What the reason says, once nothing waits any more. */
+START_TEST(a_refusal_of_what_was_there_says_when_it_is_tried_again)
+{
+    rig_list(1, 10);
+    rig_worker_up(0);
+    const i32 m = rig_answer(0, VX_CODE_OK);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    for (i32 i = 0; i < 3; i++) {
+        rig_answer(0, VX_CODE_INTERNAL);
+        if (i < 2) rig_later(60 * VX_NS_PER_S);
+    }
+    const char *reason = vx_registry_row(rig_registry, m)->reason;
+    static const char begins[] =
+        "worker 0 could not load this model again, 3 times in a row, "
+        "and tries again after 1 s: ";
+    ck_assert_msg(!strncmp(reason, begins, sizeof begins - 1), "%s", reason);
+}
+END_TEST
+
+/* Another worker serves it, and another model serves on this one: neither stops the retries, and
+ * the process is of use. */
+START_TEST(a_refusal_of_what_was_there_stops_nothing_else)
+{
+    list_all(false);
+    rig_worker_up(0);
+    rig_worker_up(1);
+    rig_answer_all(0);
+    rig_answer_all(1);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    const i32 refused = rig_answer(0, VX_CODE_INTERNAL);
+    rig_answer_all(0); /* the other one */
+    for (i32 i = 0; i < 4; i++) {
+        ck_assert_int_eq(rig_state(refused), VX_INSTANCE_READY);
+        rig_later(60 * VX_NS_PER_S);
+        ck_assert_int_eq(rig_answer(0, VX_CODE_INTERNAL), refused);
+    }
+    ck_assert_uint_eq(rig_useless, 0);
+    ck_assert_int_eq(rig_lost, 0);
+}
+END_TEST
+
+/* A device that never had it, and files that are wrong, are not asked again. */
+START_TEST(what_a_device_never_had_is_given_up)
+{
+    static const enum vx_code codes[] = {VX_CODE_INTERNAL, VX_CODE_INVALID_ARGUMENT};
+    rig_list(1, 10);
+    rig_worker_up(0);
+    if (_i) {
+        rig_answer(0, VX_CODE_OK);
+        rig_worker_down(0);
+        rig_worker_up(0);
+    }
+    rig_infos[1].open_failures = 3; /* no other worker will come */
+    const i32 told = rig_loads_told(0), m = rig_answer(0, codes[_i]);
+    rig_later(600 * VX_NS_PER_S);
+    ck_assert_int_eq(rig_loads_told(0), told);
+    ck_assert_int_eq(rig_state(m), VX_INSTANCE_UNAVAILABLE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("models_retry");
@@ -341,6 +439,10 @@ int main(void)
     tcase_add_test(tcase,
                    a_worker_that_dies_of_a_load_does_not_condemn_it_while_another_tries);
     tcase_add_test(tcase, a_request_that_saw_a_death_does_not_wait_for_a_warm_up);
+    tcase_add_test(tcase, what_a_device_had_and_refuses_is_tried_again);
+    tcase_add_test(tcase, a_refusal_of_what_was_there_says_when_it_is_tried_again);
+    tcase_add_test(tcase, a_refusal_of_what_was_there_stops_nothing_else);
+    tcase_add_loop_test(tcase, what_a_device_never_had_is_given_up, 0, 2);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,4 +1,4 @@
-/* regions: a registration that fails leaves nothing behind.
+/* regions: a registration that fails leaves nothing behind, and one that harms is not made again.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -84,6 +84,58 @@ START_TEST(device_memory_is_not_counted_with_the_hosts)
 }
 END_TEST
 
+static struct vx_place use;
+static int one, two; /* waiters */
+
+/* What may have ended a worker is not opened by the next process: one region, or all of the
+ * worker.  Another region of it, a system region, and the same memory registered again are. */
+START_TEST(a_region_that_is_condemned_is_opened_by_nobody)
+{
+    struct vx_peer owner = rig_peer(1);
+    struct vx_place system;
+    ck_assert_int_eq(rig_add_device(1, "d", 1, &one), VX_CODE_OK);
+    rig_mapped(&rig_told[0], VX_CODE_OK);
+    rig_waiter = NULL;
+    ck_assert_int_eq(rig_add_device(1, "e", 1, &one), VX_CODE_OK);
+    rig_mapped(&rig_told[1], VX_CODE_OK);
+    rig_waiter = NULL;
+    rig_object("r", 100);
+    ck_assert_int_eq(rig_add(1, "r", 0, 100), VX_CODE_OK);
+    rig_mapped_all(2);
+    ck_assert_int_eq(rig_use(1, "d", 0, 1, &use), VX_CODE_OK);
+    ck_assert_int_eq(rig_use(1, "r", 0, 1, &system), VX_CODE_OK);
+    if (_i) {
+        vx_regions_condemn_all(rig_regions, 0); /* another worker */
+        ck_assert(!vx_regions_broken(rig_regions, &use));
+        vx_regions_condemn_all(rig_regions, 1);
+    } else {
+        vx_regions_condemn(rig_regions, &use);
+        vx_regions_condemn(rig_regions, &system);
+    }
+    ck_assert(vx_regions_broken(rig_regions, &use));
+    ck_assert(!vx_regions_broken(rig_regions, &system));
+    vx_regions_done(rig_regions, &use);
+    vx_regions_done(rig_regions, &system);
+    rig_told_count = 0;
+    vx_regions_on_worker_down(rig_regions, 1);
+    vx_regions_on_worker_up(rig_regions, 1);
+    ck_assert_int_eq(rig_told_of(VX_MESSAGE_MAP, 1), _i ? 1 : 2);
+    rig_mapped_all(0);
+    ck_assert_int_eq(rig_use(1, "d", 0, 1, &use), VX_CODE_FAILED_PRECONDITION);
+    ck_assert_str_eq(rig_why.text,
+                     "the memory of shared memory region 'd' is gone: its worker "
+                     "ended, and was started again without it; register it again");
+    vx_regions_remove(rig_regions, &owner, VX_REGION_DEVICE, "d");
+    rig_step();
+    rig_told_count = 0;
+    ck_assert_int_eq(rig_add_device(1, "d", 1, &two), VX_CODE_OK);
+    rig_mapped(&rig_told[0], VX_CODE_OK);
+    ck_assert_int_eq(rig_use(1, "d", 0, 1, &use), VX_CODE_OK);
+    vx_regions_done(rig_regions, &use);
+    rig_drop_object("r");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("regions_faults");
@@ -92,6 +144,7 @@ int main(void)
     tcase_add_test(tests, a_region_that_cannot_be_mapped_leaves_nothing);
     tcase_add_loop_test(tests, an_object_that_is_refused_is_closed, 0, 2);
     tcase_add_test(tests, device_memory_is_not_counted_with_the_hosts);
+    tcase_add_loop_test(tests, a_region_that_is_condemned_is_opened_by_nobody, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
