@@ -19,9 +19,10 @@
  * not wait once the batch is full.  For a busy worker no such wait is needed: jobs gather
  * while it is busy.
  *
- * Within a level clients take turns: each gets the same share of the devices, measured in
- * voxels, however many of its requests wait (weighted fair queueing: Demers, Keshav,
- * Shenker, SIGCOMM 1989).  The jobs of one client run in their order.
+ * Levels order the jobs of one model.  Within them, and between models, clients take turns:
+ * each gets the same share of the devices, measured in voxels, however many of its requests
+ * wait (weighted fair queueing: Demers, Keshav, Shenker, SIGCOMM 1989).  The jobs of one client
+ * run in their order.
  *
  * Predictions come from the times of earlier batches (server/sched/cost.h), per instance and
  * worker.  A job that is predicted to end after its deadline is refused when it is

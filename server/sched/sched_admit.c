@@ -115,14 +115,23 @@ static void load_take_behind(const struct sched_line *line, const struct vx_job 
     }
 }
 
+/* The last line with jobs that may be served before `job`: of another model its turn alone counts. */
+static i32 last_line(const struct vx_sched *sched, const struct sched_instance *instance,
+                     const struct vx_job *job)
+{
+    const bool own = instance == &sched->instances[job->instance];
+    return own ? vx_sched_line_index(job->level) : SCHED_LINES - 1;
+}
+
 /* The jobs of an instance that the workers of `share` serve before `job`: their share of
  * the unbound jobs, and the jobs that are bound to them. */
-static struct sched_load load_ahead(const struct sched_instance *instance,
+static struct sched_load load_ahead(const struct vx_sched *sched,
+                                    const struct sched_instance *instance,
                                     const struct vx_job *job,
                                     const struct sched_share *share)
 {
     struct sched_load ahead = {0}, bound = {0};
-    for (i32 l = 0; l <= vx_sched_line_index(job->level); l++) {
+    for (i32 l = 0; l <= last_line(sched, instance, job); l++) {
         const struct sched_line *line = &instance->lines[l];
         if (!line->load.jobs) continue;
         load_sum(&ahead, &line->load, 1);
@@ -167,7 +176,7 @@ static i64 queue_ahead_ns(const struct vx_sched *sched, const struct vx_job *job
         const struct sched_instance *instance = &sched->instances[i];
         struct sched_share share = share_of(instance, job, workers);
         if (!share.workers) continue;
-        struct sched_load ahead = load_ahead(instance, job, &share);
+        struct sched_load ahead = load_ahead(sched, instance, job, &share);
         if (!ahead.jobs) continue;
         f64 pairs = sched_load_pairs(instance, &ahead);
         f64 batches = load_batches(instance, &ahead);

@@ -181,24 +181,21 @@ static void plan_begin(const struct vx_job *first, i32 worker, i64 now_ns,
 
 /* ------- solo jobs ------- */
 
-/* Whether a job of a better level could use one of these workers. */
-static bool better_level_waits(const struct vx_sched *sched, u64 level, u32 workers)
+/* Whether a job of the same model and a better level could use one of these workers. */
+static bool better_level_waits(const struct vx_sched *sched, const struct vx_job *solo,
+                               u32 workers)
 {
-    VX_INSTANCES_EACH(i, &sched->instances_waiting)
-    {
-        const struct sched_instance *instance = &sched->instances[i];
-        if (!(instance->workers_ready & workers)) continue;
-        const struct vx_job *job = vx_sched_head(instance);
-        for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX;
-             looked += look_counts(job, workers), job = vx_sched_after(instance, job)) {
-            if (job->level >= level) break;
-            if (vx_sched_job_workers(sched, job) & workers) return true;
-        }
+    const struct sched_instance *instance = &sched->instances[solo->instance];
+    const struct vx_job *job = vx_sched_head(instance);
+    for (i32 looked = 0; job && looked < VX_SCHED_LOOK_MAX;
+         looked += look_counts(job, workers), job = vx_sched_after(instance, job)) {
+        if (job->level >= solo->level) return false;
+        if (vx_sched_job_workers(sched, job) & workers) return true;
     }
     return false;
 }
 
-/* Solo jobs go first within their level, to idle workers.  When none is idle, one worker
+/* Solo jobs go first within their level of their model, to idle workers.  When none is idle, one worker
  * at a time gets no new batches until it is idle, and the others serve on. */
 static bool pick_solo(struct vx_sched *sched, struct sched_look *look,
                       struct vx_batch_plan *plan)
@@ -208,7 +205,7 @@ static bool pick_solo(struct vx_sched *sched, struct sched_look *look,
         u32 may = vx_sched_solo_workers(sched, job);
         if (!may) continue;
         looked++;
-        if (better_level_waits(sched, job->level, may)) continue;
+        if (better_level_waits(sched, job, may)) continue;
         i32 w = vx_sched_place_solo(sched, job, !look->reserved, look);
         if (w < 0) continue;
         struct forming forming;

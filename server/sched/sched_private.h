@@ -152,6 +152,7 @@ struct sched_worker *vx_sched_worker(struct vx_sched *sched, i32 worker);
 /* ------- sched_queue.c ------- */
 
 /* Order of service among all waiting jobs. */
+/* Levels order the jobs of one model: what its owner calls urgent means nothing to others. */
 bool vx_sched_before(const struct vx_job *a, const struct vx_job *b);
 void vx_sched_insert(struct vx_sched *sched, struct vx_job *job);
 void vx_sched_remove(struct vx_sched *sched, struct vx_job *job);

@@ -6,7 +6,7 @@
 
 bool vx_sched_before(const struct vx_job *a, const struct vx_job *b)
 {
-    if (a->level != b->level) return a->level < b->level;
+    if (a->instance == b->instance && a->level != b->level) return a->level < b->level;
     return a->turn != b->turn ? a->turn < b->turn : a->sequence < b->sequence;
 }
 

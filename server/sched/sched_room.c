@@ -15,7 +15,8 @@
  *  - Who takes a place and leaves it, by cancelling or by a short deadline, is counted as if its job
  *    still waited, until that would have run (vx_sched_turn_gone).  So who submits and cancels for
  *    ever pushes out no more than who waits, and no more than the devices would have served it.
- *  - No job leaves for one that is less urgent, nor one that was on a worker before: it has begun.
+ *  - No job leaves for one of its model that is less urgent, nor one that was on a worker before: it
+ *    has begun.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -58,11 +59,10 @@ static void search_line(struct room_search *search, const struct sched_line *lin
     }
 }
 
-/* The lines of an instance from the last to that of level `level`: no job that is more urgent
- * leaves. */
-static void search_instance(struct room_search *search, i32 instance, u64 level)
+/* The lines of an instance from the last to `first`. */
+static void search_instance(struct room_search *search, i32 instance, i32 first)
 {
-    for (i32 line = SCHED_LINES - 1; line >= vx_sched_line_index(level); line--)
+    for (i32 line = SCHED_LINES - 1; line >= first; line--)
         search_line(search, &search->sched->instances[instance].lines[line]);
 }
 
@@ -90,6 +90,7 @@ struct vx_job *vx_sched_room_find(const struct vx_sched *sched, const struct vx_
         search_level(&search, job->instance, level);
         return search.last;
     }
-    VX_INSTANCES_EACH(i, &sched->instances_waiting) search_instance(&search, i, level);
+    VX_INSTANCES_EACH(i, &sched->instances_waiting)
+    search_instance(&search, i, i == job->instance ? vx_sched_line_index(level) : 0);
     return search.last;
 }

@@ -143,7 +143,8 @@ static void sim_submit(struct sim *sim)
     sim->waiting_voxels += job->set_voxels;
     sim->of_instance[job->instance]++;
     if (!left) return;
-    HOLDS(left->level >= job->level && left->origin != job->origin && !left->deaths);
+    HOLDS(left->level >= job->level || left->instance != job->instance);
+    HOLDS(left->origin != job->origin && !left->deaths);
     HOLDS(sim_waiting_of(sim, left->origin) > sim_waiting_of(sim, job->origin));
     on_waiting(sim, left);
 }
@@ -286,7 +287,7 @@ static void sim_finish(struct sim *sim, i32 w)
 
 static bool comes_before(const struct vx_job *a, const struct vx_job *b)
 {
-    if (a->level != b->level) return a->level < b->level;
+    if (a->instance == b->instance && a->level != b->level) return a->level < b->level;
     return a->turn != b->turn ? a->turn < b->turn : a->sequence < b->sequence;
 }
 

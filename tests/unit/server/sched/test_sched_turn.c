@@ -52,6 +52,44 @@ START_TEST(who_has_little_passes_who_has_much)
 }
 END_TEST
 
+/* A client keeps three jobs of a model without levels waiting; one job of another model has a level
+ * behind the first, by its model's default or because its time is over.  Levels were compared across
+ * models: it never ran. */
+START_TEST(a_model_does_not_starve_another_by_levels)
+{
+    static const struct vx_batching with_levels = {
+        .voxels_max = 1000000,
+        .requests_max = 1,
+        .priority_levels = 3,
+        .default_priority_level = 2,
+        .policies = {[2] = {.default_timeout_us = 1, .timeout_delay = true}}};
+    struct vx_sched *sched = rig_open(&one_by_one, 1);
+    struct vx_job many[3], few = job_of(2, 50);
+    vx_sched_instance_set(sched, 5, &with_levels, true);
+    vx_sched_instance_ready(sched, 5, 0, true);
+    few.instance = 5;
+    for (size_t i = 0; i < VX_COUNT(many); i++) {
+        many[i] = job_of(1, 1000);
+        rig_submit(sched, &many[i], 0);
+    }
+    rig_submit(sched, &few, 0);
+    if (_i)
+        vx_sched_expire(sched, MS, rig_no_job, NULL); /* behind all others of its model */
+    struct vx_batch_plan plan;
+    i32 before = 0;
+    for (;; before++) {
+        rig_pick(sched, MS, &plan);
+        rig_finish(sched, &plan, MS);
+        if (plan.jobs[0] == &few) break;
+        ck_assert_int_lt(before, 10);
+        *plan.jobs[0] = job_of(1, 1000);
+        rig_submit(sched, plan.jobs[0], MS);
+    }
+    ck_assert_int_le(before, 1);
+    rig_close(&sched);
+}
+END_TEST
+
 /* No client shares the turns of another, whatever its number: 8,192 connections use
  * each entry of the table at least once. */
 START_TEST(no_number_is_another_client)
@@ -361,6 +399,7 @@ int main(void)
     Suite *suite = suite_create("sched_turn");
     TCase *tests = tcase_create("sched_turn");
     tcase_add_test(tests, who_has_little_passes_who_has_much);
+    tcase_add_loop_test(tests, a_model_does_not_starve_another_by_levels, 0, 2);
     tcase_add_test(tests, no_number_is_another_client);
     tcase_add_test(tests, what_is_owed_stays);
     tcase_add_test(tests, a_small_job_passes_large_ones);
