@@ -19,26 +19,37 @@ static const f64 SPREAD = 0.02;
 
 /* The weight of a new batch in the mean of its class. */
 static const f64 CLASS_NEW = 0.25;
+/* Each class has batches of so many times the pairs of the one before. */
+static const f64 CLASS_PAIRS = 4;
 
 i32 vx_cost_class(f64 pairs)
 {
     i32 class = 0;
-    for (; pairs >= 4 && class < VX_COST_CLASSES - 1; pairs /= 4) class ++;
+    for (; pairs >= CLASS_PAIRS && class < VX_COST_CLASSES - 1; pairs /= CLASS_PAIRS)
+        class ++;
     return class;
 }
 
+static f64 lesser(f64 a, f64 b)
+{
+    return a < b ? a : b;
+}
+
 /* At most OUTLIER times what batches of this class or a smaller one took; of a class without
- * batches, what the next larger one has.  So it grows with the pairs, as the line does. */
+ * batches, what the next larger one has.  So it grows with the pairs, as the line does.  Beyond the
+ * largest class with batches it grows in proportion to the pairs: a line that was begun anew by a
+ * batch of one voxel said 100 us a pair, and so 50 s of a batch that takes 3 ms. */
 static f64 cost_bound(const struct vx_cost *cost, f64 pairs, f64 line_ns)
 {
-    f64 most = 0;
+    f64 most = 0, least_pairs = 1, of_class = 1;
     i32 class = vx_cost_class(pairs);
-    for (i32 c = 0; c < VX_COST_CLASSES; c++) {
+    for (i32 c = 0; c < VX_COST_CLASSES; c++, of_class *= CLASS_PAIRS) {
+        if (cost->class_ns[c] <= 0) continue;
         if (cost->class_ns[c] > most) most = cost->class_ns[c];
-        if (c < class || cost->class_ns[c] <= 0) continue;
-        return line_ns < OUTLIER * most ? line_ns : OUTLIER * most;
+        if (c >= class) return lesser(line_ns, OUTLIER * most);
+        least_pairs = of_class;
     }
-    return line_ns;
+    return most > 0 ? lesser(line_ns, OUTLIER * most * (pairs / least_pairs)) : line_ns;
 }
 
 static void cost_fit(struct vx_cost *cost)

@@ -197,6 +197,21 @@ START_TEST(a_line_through_small_batches_is_not_drawn_on)
 }
 END_TEST
 
+/* Two batches that took far less than the line says begin it anew, the second of one pair: its slope
+ * is half of that batch's time for each pair.  Beyond the classes that were measured it said minutes. */
+START_TEST(a_line_that_begins_anew_does_not_forget_the_largest)
+{
+    struct vx_cost cost = {0};
+    for (int k = 0; k < 20; k++) learn(&cost, 2700000, 500000);
+    learn(&cost, 100000, 500000);
+    learn(&cost, 100000, 1);
+    ck_assert_int_le(vx_cost_predict_ns(&cost, 500000, 0), 4 * 2700000);
+    ck_assert_int_gt(vx_cost_predict_ns(&cost, 2000000, 0), 4 * 2700000);
+    ck_assert_int_le(vx_cost_predict_ns(&cost, 2000000, 0), 8 * 4 * 2700000);
+    ck_assert_int_le(vx_cost_believe_ns(&cost, 1e12, 0), 8 * 4 * 2700000);
+}
+END_TEST
+
 START_TEST(classes_have_four_times_the_pairs)
 {
     ck_assert_int_eq(vx_cost_class(0), 0);
@@ -273,6 +288,7 @@ int main(void)
     tcase_add_test(table, a_slope_survives_batches_of_one_size);
     tcase_add_test(table, small_batches_are_believed_beside_a_flat_line);
     tcase_add_test(table, a_line_through_small_batches_is_not_drawn_on);
+    tcase_add_test(table, a_line_that_begins_anew_does_not_forget_the_largest);
     tcase_add_test(table, classes_have_four_times_the_pairs);
     tcase_add_test(table, no_prediction_is_negative_or_wild);
     tcase_add_test(table, building_is_a_line_of_its_own);
