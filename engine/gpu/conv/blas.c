@@ -32,6 +32,7 @@ struct blas_functions {
 struct vx_blas_gpu {
     void *library; /* never unloaded: it keeps memory on the device */
     void *handle;
+    struct vx_gpu_stream *stream; /* of the handle */
     struct blas_functions call;
 };
 
@@ -70,8 +71,7 @@ static bool find_functions(struct vx_blas_gpu *blas)
     return true;
 }
 
-static vx_status open_handle(struct vx_blas_gpu *blas, struct vx_gpu_stream *stream,
-                             struct vx_why *why)
+static vx_status open_handle(struct vx_blas_gpu *blas, struct vx_why *why)
 {
     VX_ENSURE_WHY(find_functions(blas), why, NOT_FOUND, "the vendor BLAS lacks functions",
                   "expected cuBLAS with cublasGemmEx, found another library");
@@ -81,15 +81,23 @@ static vx_status open_handle(struct vx_blas_gpu *blas, struct vx_gpu_stream *str
                   "cublasCreate: no device memory for its workspace");
     VX_ENSURE_WHY(code == CODE_OK, why, INTERNAL, "the vendor BLAS does not start",
                   "cublasCreate: error %d", code);
-    /* Our stream is the driver's handle: gpu_parts.h. */
-    code = blas->call.set_stream(blas->handle, stream);
-    VX_ENSURE_WHY(code == CODE_OK, why, INTERNAL, "the vendor BLAS refuses a stream",
-                  "cublasSetStream: error %d", code);
     return VX_OK;
 }
 
-vx_status vx_blas_gpu_open(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                           const char *library, struct vx_why *why,
+/* What it multiplies from now on is on that stream. */
+static vx_status use_stream(struct vx_blas_gpu *blas, struct vx_gpu_stream *stream,
+                            struct vx_why *why)
+{
+    if (blas->stream == stream) return VX_OK;
+    /* Our stream is the driver's handle: gpu_parts.h. */
+    int code = blas->call.set_stream(blas->handle, stream);
+    VX_ENSURE_WHY(code == CODE_OK, why, INTERNAL, "the vendor BLAS refuses a stream",
+                  "cublasSetStream: error %d", code);
+    blas->stream = stream;
+    return VX_OK;
+}
+
+vx_status vx_blas_gpu_open(struct vx_gpu *gpu, const char *library, struct vx_why *why,
                            struct vx_blas_gpu **blas)
 {
     *blas = NULL;
@@ -99,7 +107,7 @@ vx_status vx_blas_gpu_open(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
     struct vx_blas_gpu *made = vx_alloc_zero(sizeof *made);
     VX_ENSURE(made, RESOURCE_EXHAUSTED, "no memory for the vendor BLAS");
     vx_status status = find_library(library, why, &made->library);
-    if (!status.fault) status = open_handle(made, stream, why);
+    if (!status.fault) status = open_handle(made, why);
     if (status.fault)
         vx_blas_gpu_close(&made);
     else
@@ -127,12 +135,13 @@ static int data_type(enum vx_number type)
 
 /* cuBLAS is column-major, so it reads our row-major matrices as their transposes: this
  * computes out^T = right^T . left^T. */
-vx_status vx_blas_gpu_multiply(struct vx_blas_gpu *blas,
+vx_status vx_blas_gpu_multiply(struct vx_blas_gpu *blas, struct vx_gpu_stream *stream,
                                const struct vx_blas_product *product, struct vx_why *why)
 {
     static const f32 one = 1, zero = 0;
     int type = data_type(product->type);
     VX_ASSERT(product->rows < INT32_MAX);
+    VX_TRY(use_stream(blas, stream, why));
     int code = blas->call.gemm(
         blas->handle, OPERATION_NONE, OPERATION_NONE, product->columns,
         (int)product->rows, product->depth, &one, product->right, type, product->columns,

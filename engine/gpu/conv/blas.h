@@ -4,8 +4,8 @@
  * with the number of rows.  AUTO never uses it, because a request must have the same bits
  * alone and in a batch.
  *
- *   VX_TRY(vx_blas_gpu_open(gpu, stream, NULL, &why, &blas));
- *   VX_TRY(vx_blas_gpu_multiply(blas, &product, &why));
+ *   VX_TRY(vx_blas_gpu_open(gpu, NULL, &why, &blas));
+ *   VX_TRY(vx_blas_gpu_multiply(blas, stream, &product, &why));
  *   vx_blas_gpu_close(&blas);
  *
  * Owner    the caller.
@@ -33,11 +33,11 @@ struct vx_blas_product {
 };
 
 /* `library`: path of libcublas; NULL = searched. */
-VX_MUST_USE vx_status vx_blas_gpu_open(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
-                                       const char *library, struct vx_why *why,
-                                       struct vx_blas_gpu **blas);
+VX_MUST_USE vx_status vx_blas_gpu_open(struct vx_gpu *gpu, const char *library,
+                                       struct vx_why *why, struct vx_blas_gpu **blas);
 void vx_blas_gpu_close(struct vx_blas_gpu **blas);
 VX_MUST_USE vx_status vx_blas_gpu_multiply(struct vx_blas_gpu *blas,
+                                           struct vx_gpu_stream *stream,
                                            const struct vx_blas_product *product,
                                            struct vx_why *why);
 

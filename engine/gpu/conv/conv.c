@@ -408,7 +408,7 @@ static vx_status multiply_panel(struct job *job, struct vx_conv_device_args *arg
         .right = args->weight,
         .out = workspace_at(job, job->pieces.partial),
     };
-    VX_TRY(vx_blas_gpu_multiply(blas, &product, job->why));
+    VX_TRY(vx_blas_gpu_multiply(blas, job->device->stream, &product, job->why));
     args->partial = product.out;
     return launch(job, 1, args);
 }

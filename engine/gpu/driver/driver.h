@@ -37,6 +37,9 @@ enum vx_attribute {
 
 /* Numbers of the vendors' interfaces; both agree on these. */
 #define VX_STREAM_NON_BLOCKING  1u /* CU_STREAM_NON_BLOCKING */
+/* Priorities: smaller numbers go first, and a driver takes the nearest that it has. */
+#define VX_STREAM_USUAL         0
+#define VX_STREAM_URGENT        (-5)
 #define VX_EVENT_TIMED          0u /* CU_EVENT_DEFAULT */
 #define VX_CAPTURE_THREAD_LOCAL 1  /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL */
 #define VX_IPC_LAZY_PEER        1u /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */

@@ -128,6 +128,9 @@ VX_MUST_USE vx_status vx_gpu_fill(struct vx_gpu *gpu, struct vx_gpu_stream *stre
 /* --- streams and events --- */
 VX_MUST_USE vx_status vx_gpu_stream_open(struct vx_gpu *gpu, struct vx_why *why,
                                          struct vx_gpu_stream **stream);
+/* One whose blocks go before those of usual streams that have not begun. */
+VX_MUST_USE vx_status vx_gpu_stream_open_urgent(struct vx_gpu *gpu, struct vx_why *why,
+                                                struct vx_gpu_stream **stream);
 void vx_gpu_stream_close(struct vx_gpu *gpu, struct vx_gpu_stream **stream);
 VX_MUST_USE vx_status vx_gpu_stream_wait(struct vx_gpu *gpu, struct vx_gpu_stream *stream,
                                          struct vx_why *why);

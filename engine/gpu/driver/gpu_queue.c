@@ -8,15 +8,27 @@
 
 /* --- streams and events --- */
 
-vx_status vx_gpu_stream_open(struct vx_gpu *gpu, struct vx_why *why,
+static vx_status stream_open(struct vx_gpu *gpu, int priority, struct vx_why *why,
                              struct vx_gpu_stream **stream)
 {
     void *made = NULL;
     *stream = NULL;
     VX_TRY(vx_gpu_enter(gpu, why));
-    VX_TRY(VX_GPU_CALL(gpu, why, stream_open, &made, VX_STREAM_NON_BLOCKING, 0));
+    VX_TRY(VX_GPU_CALL(gpu, why, stream_open, &made, VX_STREAM_NON_BLOCKING, priority));
     *stream = made;
     return VX_OK;
+}
+
+vx_status vx_gpu_stream_open(struct vx_gpu *gpu, struct vx_why *why,
+                             struct vx_gpu_stream **stream)
+{
+    return stream_open(gpu, VX_STREAM_USUAL, why, stream);
+}
+
+vx_status vx_gpu_stream_open_urgent(struct vx_gpu *gpu, struct vx_why *why,
+                                    struct vx_gpu_stream **stream)
+{
+    return stream_open(gpu, VX_STREAM_URGENT, why, stream);
 }
 
 void vx_gpu_stream_close(struct vx_gpu *gpu, struct vx_gpu_stream **stream)

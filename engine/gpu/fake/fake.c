@@ -14,7 +14,7 @@
 struct fake {
     pthread_mutex_t lock;
     struct vx_fake_settings settings;
-    i64 calls, launches, early;
+    i64 calls, launches, early, urgent;
     bool lost;
     int contexts; /* how often the one context was opened */
     size_t used;
@@ -30,7 +30,7 @@ void vx_fake_set(const struct vx_fake_settings *settings)
 {
     pthread_mutex_lock(&fake.lock);
     fake.settings = *settings;
-    fake.calls = fake.launches = fake.early = 0;
+    fake.calls = fake.launches = fake.early = fake.urgent = 0;
     fake.lost = false;
     pthread_mutex_unlock(&fake.lock);
 }
@@ -57,6 +57,14 @@ i64 vx_fake_launches_early(void)
     i64 early = fake.early;
     pthread_mutex_unlock(&fake.lock);
     return early;
+}
+
+i64 vx_fake_launches_urgent(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    i64 urgent = fake.urgent;
+    pthread_mutex_unlock(&fake.lock);
+    return urgent;
 }
 
 i32 vx_fake_event_polls(void)
@@ -101,12 +109,13 @@ int vx_fake_step(void)
 }
 
 /* As on a device, the launch of a kernel that fails succeeds; later calls fail. */
-int vx_fake_step_launch(bool early, bool *run)
+int vx_fake_step_launch(bool early, bool urgent, bool *run)
 {
     pthread_mutex_lock(&fake.lock);
     int code = step_locked();
     if (!code) fake.launches++;
     if (!code) fake.early += early;
+    if (!code) fake.urgent += urgent;
     if (!code && fake.settings.lose_launch == fake.launches) fake.lost = true;
     *run = !code && !fake.lost;
     pthread_mutex_unlock(&fake.lock);

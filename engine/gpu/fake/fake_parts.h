@@ -35,6 +35,7 @@ struct vx_fake_object {
     void *inside;    /* of a module: its text; of a stream: the capture in progress */
     void *queue;     /* of a stream: its deferred work */
     bool lets_early; /* of a stream: behind its last operation a launch may begin early */
+    bool urgent;     /* of a stream */
 };
 
 struct vx_fake_function {
@@ -48,7 +49,7 @@ struct vx_fake_function {
 /* Counts a driver call; returns the error that is injected for it, 0 = none. */
 int vx_fake_step(void);
 /* The same for a launch; *run: the kernel may run. */
-int vx_fake_step_launch(bool early, bool *run);
+int vx_fake_step_launch(bool early, bool urgent, bool *run);
 /* A zeroed object, which ends with the context at the latest; NULL = no memory. */
 void *vx_fake_object_open(enum vx_fake_kind kind, size_t bytes);
 void vx_fake_object_close(struct vx_fake_object *object);

@@ -223,7 +223,7 @@ static int fake_start(const struct vx_driver *driver,
     const bool there = vx_fake_is(launch->function, VX_FAKE_FUNCTION) &&
                        vx_fake_is(launch->stream, VX_FAKE_STREAM);
     const bool asked = there && launch->early && function->spec->turn != VX_TURN_FIRST;
-    int code = vx_fake_step_launch(asked, &run);
+    int code = vx_fake_step_launch(asked, there && stream->urgent, &run);
     if (code || !run) return code;
     if (!there) return VX_DRIVER_INVALID_HANDLE;
     /* A device would not notice; the answer would be wrong now and then. */
@@ -246,9 +246,11 @@ static int fake_stream_open(void **stream, unsigned flags, int priority)
     int code = vx_fake_step();
     if (code) return code;
     VX_ASSERT(flags == VX_STREAM_NON_BLOCKING);
-    (void)priority;
-    *stream = vx_fake_object_open(VX_FAKE_STREAM, sizeof(struct vx_fake_object));
-    VX_ASSERT(*stream);
+    struct vx_fake_object *made =
+        vx_fake_object_open(VX_FAKE_STREAM, sizeof(struct vx_fake_object));
+    VX_ASSERT(made);
+    made->urgent = priority < VX_STREAM_USUAL;
+    *stream = made;
     return 0;
 }
 

@@ -129,8 +129,7 @@ static void open_blas(struct device *device)
     for (i32 i = 0; i < VX_ENGINE_BATCHES_MAX; i++) {
         struct vx_gpu_queue *queue = &device->batches.slots[i].lane.queue;
         struct vx_why why = {{0}};
-        vx_status status =
-            vx_blas_gpu_open(device->gpu, queue->stream, NULL, &why, &queue->blas);
+        vx_status status = vx_blas_gpu_open(device->gpu, NULL, &why, &queue->blas);
         VX_LOG(GPU_BLAS, VX_LOG_TEXT("used", queue->blas ? "yes" : "no"),
                VX_LOG_TEXT("why", status.fault ? vx_status_text(status, &why) : ""));
     }
@@ -199,7 +198,7 @@ static vx_status gpu_open(const struct vx_engine_options *options, struct vx_why
 static struct vx_gpu_tuner tuner_of(struct device *device)
 {
     return (struct vx_gpu_tuner){
-        .device = {device->set, device->jit, device->batches.slots[0].lane.queue.stream},
+        .device = {device->set, device->jit, device->batches.slots[0].lane.streams[0].main},
         .table = device->table,
         .lock = &device->table_lock,
         .bytes = device->batches.room.bytes,

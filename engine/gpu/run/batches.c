@@ -337,6 +337,7 @@ void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *mode
     struct vx_gpu_slot *slot = batches->slots;
     if (slot->batch) slot = other_of(batches, slot);
     VX_ASSERT(!slot->batch);
+    vx_gpu_lane_hurry(&slot->lane, batch->brief);
     slot->batch = batch;
     slot->model = model;
     slot->number = ++batches->submitted;

@@ -55,13 +55,37 @@ static vx_status open_memory(struct vx_gpu_lane *lane, struct vx_why *why)
     return VX_OK;
 }
 
+static vx_status open_streams(struct vx_gpu_lane *lane, bool urgent, struct vx_why *why)
+{
+    struct vx_gpu_lane_streams *streams = &lane->streams[urgent];
+    vx_status (*const open)(struct vx_gpu *, struct vx_why *, struct vx_gpu_stream **) =
+        urgent ? vx_gpu_stream_open_urgent : vx_gpu_stream_open;
+    VX_TRY(open(lane->gpu, why, &streams->main));
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++)
+        VX_TRY(open(lane->gpu, why, &streams->beside[i]));
+    return VX_OK;
+}
+
+static void close_streams(struct vx_gpu_lane *lane, struct vx_gpu_lane_streams *streams)
+{
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++)
+        if (streams->beside[i]) vx_gpu_stream_close(lane->gpu, &streams->beside[i]);
+    if (streams->main) vx_gpu_stream_close(lane->gpu, &streams->main);
+}
+
+void vx_gpu_lane_hurry(struct vx_gpu_lane *lane, bool urgent)
+{
+    const struct vx_gpu_lane_streams *streams = &lane->streams[urgent];
+    lane->queue.stream = streams->main;
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++) lane->beside[i] = streams->beside[i];
+}
+
 static vx_status open_parts(struct vx_gpu_lane *lane, struct vx_why *why)
 {
-    VX_TRY(vx_gpu_stream_open(lane->gpu, why, &lane->queue.stream));
-    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++) {
-        VX_TRY(vx_gpu_stream_open(lane->gpu, why, &lane->beside[i]));
+    for (int urgent = 0; urgent < 2; urgent++) VX_TRY(open_streams(lane, urgent, why));
+    vx_gpu_lane_hurry(lane, false);
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++)
         VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->come[i]));
-    }
     VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->made));
     for (int i = 0; i < VX_GPU_MARKS_COUNT; i++)
         VX_TRY(vx_gpu_event_open(lane->gpu, why, &lane->marks[i]));
@@ -95,14 +119,12 @@ void vx_gpu_lane_close(struct vx_gpu_lane *lane)
         struct vx_gpu_event **event = &lane->stages[i / 2][i % 2];
         if (*event) vx_gpu_event_close(lane->gpu, event);
     }
-    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++) {
+    for (int i = 0; i < VX_GPU_BESIDE_STREAMS; i++)
         if (lane->come[i]) vx_gpu_event_close(lane->gpu, &lane->come[i]);
-        if (lane->beside[i]) vx_gpu_stream_close(lane->gpu, &lane->beside[i]);
-    }
     if (lane->made) vx_gpu_event_close(lane->gpu, &lane->made);
     if (lane->sized) vx_gpu_event_close(lane->gpu, &lane->sized);
     if (lane->told) vx_gpu_event_close(lane->gpu, &lane->told);
-    if (lane->queue.stream) vx_gpu_stream_close(lane->gpu, &lane->queue.stream);
+    for (int i = 0; i < 2; i++) close_streams(lane, &lane->streams[i]);
     memset(lane, 0, sizeof *lane);
 }
 

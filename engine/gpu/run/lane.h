@@ -1,6 +1,10 @@
 /* lane - one of a device's two main streams, with the streams beside it, events and memory that
  * a round needs.
  *
+ * It has its streams twice.  A brief batch beside a long one takes the urgent ones: a device gives
+ * its processors to blocks in the order of their streams' priority, and to blocks of one priority as
+ * they come, so that those of the brief batch waited for all that the long one had launched.
+ *
  * Events time the parts of a round.  Page-locked host memory, and device memory of the
  * same size, hold the descriptions that are uploaded and the results that the host reads.
  *
@@ -45,13 +49,18 @@ enum vx_gpu_mark {
     VX_GPU_MARKS_COUNT
 };
 
+struct vx_gpu_lane_streams {
+    struct vx_gpu_stream *main, *beside[VX_GPU_BESIDE_STREAMS];
+};
+
 struct vx_gpu_lane {
     u32 bit; /* this lane in vx_gpu_geometry.writers; set before open */
     struct vx_gpu *gpu;
+    struct vx_gpu_lane_streams streams[2]; /* usual; urgent, for brief batches */
+    /* The streams of its rounds: main and beside of one of the two. */
     struct vx_gpu_queue queue;
-    /* Streams beside it, and how far each of them has come (round_work.h). */
     struct vx_gpu_stream *beside[VX_GPU_BESIDE_STREAMS];
-    struct vx_gpu_event *come[VX_GPU_BESIDE_STREAMS];
+    struct vx_gpu_event *come[VX_GPU_BESIDE_STREAMS]; /* how far those are (round_work.h) */
     struct vx_gpu_event *made; /* all geometry of the round is there */
     struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
     struct vx_gpu_event *sized; /* the sizes of sets have been copied out */
@@ -74,6 +83,8 @@ struct vx_gpu_lane {
 VX_MUST_USE vx_status vx_gpu_lane_open(struct vx_gpu *gpu, struct vx_kernel_set *set,
                                        struct vx_why *why, struct vx_gpu_lane *lane);
 void vx_gpu_lane_close(struct vx_gpu_lane *lane); /* a lane of zeros is closed */
+/* Its next rounds go before what usual streams have not begun, or do not; none of them runs. */
+void vx_gpu_lane_hurry(struct vx_gpu_lane *lane, bool urgent);
 VX_MUST_USE vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mark mark,
                                        struct vx_why *why);
 /* Nanoseconds of the device between two marks that have happened. */
