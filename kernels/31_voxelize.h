@@ -13,7 +13,10 @@
  * Steps    CPU: zeros; find where voxels begin in `order`; add up, divide, store
  *          voxel_words  a thread writes the word of a point
  *          voxel_mean   a thread has some channels of a voxel: it finds the voxel's places by
- *                       bisection, adds up 4 points at a time, divides, applies the activation
+ *                       bisection, adds up 4 points at a time, divides, applies the activation;
+ *                       a voxel of more than VX_VOXEL_CHUNK points is of all threads of its
+ *                       block, by chunks, whose sums are added in their order: by one thread a
+ *                       million points in one voxel took 0.7 s, in which the device was theirs
  * Tiles    CPU: places of `order`; device: voxels.
  * Cost     flops N*C; bytes 4*N*C + 8*N read, 4*M*C written (CPU: twice); device: those of the
  *          type, 16*N for the words, and 2 log2(N) look-ups for each voxel.
@@ -44,6 +47,8 @@ struct vx_voxelize_args {
 };
 
 #define VX_VOXEL_THREADS 256 /* of voxel_words */
+/* Points that one thread of voxel_mean adds up for a voxel. */
+#define VX_VOXEL_CHUNK 256
 
 struct vx_voxel_words_args {
     int64_t n, m;

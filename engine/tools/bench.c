@@ -292,8 +292,7 @@ static vx_status tool_kernels(struct tool *tool, struct vx_why *why)
     struct vx_bench *bench = &tool->bench;
     VX_TRY(vx_harness_open(bench->bench.set, bench->bench.stream, why, &bench->harness));
     /* Without it the ceiling is our own kernel's, as the help says. */
-    vx_status vendor =
-        vx_blas_gpu_open(bench->bench.gpu, NULL, NULL, &bench->blas);
+    vx_status vendor = vx_blas_gpu_open(bench->bench.gpu, NULL, NULL, &bench->blas);
     (void)vendor;
     bench->harness->plain = !strcmp(tool->flags.order, "number");
     VX_TRY(vx_bench_ceilings(bench, why));

@@ -14,7 +14,8 @@ struct vendor {
 static vx_status vendor_run(void *context, struct vx_why *why)
 {
     struct vendor *at = context;
-    return vx_blas_gpu_multiply(at->bench->blas, at->bench->bench.stream, &at->product, why);
+    return vx_blas_gpu_multiply(at->bench->blas, at->bench->bench.stream, &at->product,
+                                why);
 }
 
 /* Zeros would be multiplied faster than numbers. */

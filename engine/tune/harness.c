@@ -309,8 +309,7 @@ vx_status vx_harness_use(struct vx_harness *harness, const struct vx_conv_choice
     if (vx_conv_tiled(choice)) VX_TRY(harness_tile(harness, why));
     /* Without the vendor's library the explicit algorithm uses our kernel. */
     if (choice->algorithm == VX_CONV_EXPLICIT && !harness->own && !harness->queue.blas &&
-        vx_blas_gpu_open(harness->gpu, NULL, NULL, &harness->queue.blas)
-            .fault)
+        vx_blas_gpu_open(harness->gpu, NULL, NULL, &harness->queue.blas).fault)
         harness->queue.blas = NULL;
     return harness_grow(harness, &harness->workspace, &harness->workspace_bytes,
                         vx_conv_workspace(&harness->problem, choice), why);

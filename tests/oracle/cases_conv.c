@@ -455,9 +455,8 @@ void vx_cases_conv(struct vx_rig *rig)
         rig, vx_harness_open(rig->bench.set, rig->bench.stream, &why, &conv.stand), &why);
     /* Not under the sanitizers: racecheck finds hazards in cuBLAS's own kernels. */
     vx_why_set(&why, "its kernels are not ours to sanitize");
-    bool none =
-        rig->size == VX_RIG_SMALL ||
-        vx_blas_gpu_open(rig->bench.gpu, rig->bench.stream, NULL, &why, &blas).fault;
+    bool none = rig->size == VX_RIG_SMALL ||
+                vx_blas_gpu_open(rig->bench.gpu, NULL, &why, &blas).fault;
     if (none && !rig->quiet)
         vx_print("  NOT TESTED: explicit with the vendor's product: %s\n", why.text);
     conv_nothing(rig);

@@ -36,7 +36,7 @@ enum vx_attribute {
 };
 
 /* Numbers of the vendors' interfaces; both agree on these. */
-#define VX_STREAM_NON_BLOCKING  1u /* CU_STREAM_NON_BLOCKING */
+#define VX_STREAM_NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
 /* Priorities: smaller numbers go first, and a driver takes the nearest that it has. */
 #define VX_STREAM_USUAL         0
 #define VX_STREAM_URGENT        (-5)

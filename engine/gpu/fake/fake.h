@@ -36,11 +36,11 @@ struct vx_fake_settings {
 void vx_fake_set(const struct vx_fake_settings *settings);
 i64 vx_fake_calls(void);
 i64 vx_fake_launches(void);
-i64 vx_fake_launches_early(void); /* of them, those that were asked to begin early */
+i64 vx_fake_launches_early(void);  /* of them, those that were asked to begin early */
 i64 vx_fake_launches_urgent(void); /* and those on urgent streams */
-size_t vx_fake_memory_used(void); /* bytes of device memory that are allocated now */
-i32 vx_fake_pinned(void);         /* ranges of host memory that are page-locked now */
-i32 vx_fake_imported(void);       /* handles of other processes that are open now */
+size_t vx_fake_memory_used(void);  /* bytes of device memory that are allocated now */
+i32 vx_fake_pinned(void);          /* ranges of host memory that are page-locked now */
+i32 vx_fake_imported(void);        /* handles of other processes that are open now */
 
 /* Makes an IPC handle for the fake device.  A handle names a process and its descriptor
  * of memory (memfd_create, shm_open); the fake opens /proc/PID/fd/FD and maps `bytes` of

@@ -104,6 +104,9 @@ static vx_status open_block(struct device *device, size_t bytes, struct vx_why *
                    bytes, vx_gpu_name(device->gpu), have, total);
     device->batches.room.block = device->block;
     device->batches.room.bytes = bytes;
+    device->batches.room.usual = bytes < VX_GPU_BRIEF_PARTS * VX_GPU_BRIEF_BYTES
+                                     ? bytes
+                                     : bytes - VX_GPU_BRIEF_BYTES;
     return status;
 }
 
@@ -198,7 +201,8 @@ static vx_status gpu_open(const struct vx_engine_options *options, struct vx_why
 static struct vx_gpu_tuner tuner_of(struct device *device)
 {
     return (struct vx_gpu_tuner){
-        .device = {device->set, device->jit, device->batches.slots[0].lane.streams[0].main},
+        .device = {device->set, device->jit,
+                   device->batches.slots[0].lane.streams[0].main},
         .table = device->table,
         .lock = &device->table_lock,
         .bytes = device->batches.room.bytes,
@@ -217,7 +221,7 @@ static vx_status gpu_load(void *context, const struct vx_model_source *source,
                                      .pick = &device->pick,
                                      .tune = device->tune,
                                      .tuner = tuner_of(device),
-                                     .bytes = device->batches.room.bytes};
+                                     .bytes = device->batches.room.usual};
     VX_ASSERT(device->magic == DEVICE_MAGIC);
     return vx_gpu_model_open(&load, source, progress, why, model);
 }

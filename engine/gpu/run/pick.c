@@ -21,7 +21,7 @@ static vx_status too_large(const struct vx_gpu_room *room, const struct vx_model
     VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "the request does not fit in the device memory",
                 "%lld voxels need %zu bytes of device memory (activations, neighbour "
                 "maps, workspaces), %zu are available: at most %lld voxels fit",
-                (long long)n, places->bytes, room->bytes, (long long)fits);
+                (long long)n, places->bytes, room->usual, (long long)fits);
 }
 
 /* What can be known before the item's voxels are: its number of them, and that its spatial
@@ -125,6 +125,12 @@ static void places_bound(struct vx_gpu_slot *slot)
     places_make(slot, true);
 }
 
+/* The most that a round of the batch may take. */
+static size_t room_for(const struct vx_gpu_room *room, const struct vx_gpu_slot *slot)
+{
+    return slot->batch->brief ? room->bytes : room->usual;
+}
+
 bool vx_gpu_pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
 {
     struct vx_gpu_places *places = &slot->model->gpu->places;
@@ -132,7 +138,7 @@ bool vx_gpu_pick(const struct vx_gpu_room *room, struct vx_gpu_slot *slot)
     while ((round->members_count = pick_members(room, slot)) > 0) {
         for (; round->members_count > 0; round->members_count--) {
             places_bound(slot);
-            if (places->bytes <= room->bytes) break;
+            if (places->bytes <= room_for(room, slot)) break;
         }
         round->bytes = places->bytes;
         if (round->members_count > 1 && members_group(round)) places_bound(slot);

@@ -46,6 +46,12 @@
 struct vx_cpu;
 struct vx_geometry_cache;
 
+/* What is kept for brief batches, so that one finds room beside a batch of all that others may have;
+ * a hundred times what 848 voxels of 64 channels and eight layers need.  A block of less than
+ * VX_GPU_BRIEF_PARTS times as much keeps nothing. */
+#define VX_GPU_BRIEF_BYTES ((size_t)64 << 20)
+#define VX_GPU_BRIEF_PARTS 16
+
 /* What the rounds of all lanes share. */
 struct vx_gpu_room {
     struct vx_gpu *gpu;
@@ -53,6 +59,8 @@ struct vx_gpu_room {
     struct vx_gpu_reach host; /* the memory of requests, if kernels reach it */
     u8 *block; /* of all rounds: one lane uses its beginning, the other its end */
     size_t bytes, used_max;
+    size_t
+        usual; /* of bytes, less what is kept for brief batches: the most that others take */
     /* To find bad coordinates for the error. */
     struct vx_cpu *cpu;
     struct vx_geometry_cache *cache;

@@ -197,6 +197,26 @@ START_TEST(a_brief_batch_is_urgent)
 }
 END_TEST
 
+/* Of a large block a part is for brief batches: no request may be so large that it takes all. */
+START_TEST(a_large_block_keeps_room_for_brief_batches)
+{
+    const size_t least = VX_GPU_BRIEF_PARTS * VX_GPU_BRIEF_BYTES;
+    i64 most[2];
+    vx_gpu_rig_write("fp32", vx_gpu_rig_wide, 1);
+    for (i32 large = 0; large < 2; large++) {
+        vx_gpu_rig_reopen(large ? least : least - VX_GPU_LINE_BYTES, NULL);
+        model = vx_gpu_rig_load(vx_rig_root);
+        most[large] = vx_model_signature(model)->voxels_max;
+        static struct vx_gpu_places places;
+        const size_t need = vx_gpu_places_need(model->gpu->choices, most[large], &places);
+        ck_assert_uint_le(need, large ? least - VX_GPU_BRIEF_BYTES : least);
+        vx_engine_unload(vx_gpu_rig_engine, &model);
+    }
+    ck_assert_int_lt(most[1], most[0]);
+    model = NULL;
+}
+END_TEST
+
 /* A repeated request that is alone launches its rows in, its layers and its rows out. */
 START_TEST(a_reference_alone_launches_no_geometry)
 {
@@ -510,6 +530,7 @@ int main(void)
                         VX_TRIALS(7, 5)); /* few: one of each kind */
     tcase_add_test(tcase, a_batch_of_known_geometries_builds_nothing);
     tcase_add_test(tcase, a_brief_batch_is_urgent);
+    tcase_add_test(tcase, a_large_block_keeps_room_for_brief_batches);
     tcase_add_test(tcase, a_reference_alone_launches_no_geometry);
     tcase_add_loop_test(tcase, a_geometry_on_its_way_is_used, 0, 4);
     tcase_add_test(tcase, a_name_is_no_proof);
