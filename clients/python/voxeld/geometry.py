@@ -49,11 +49,16 @@ class Names:
         self._known = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def learn(self, name, coords):
-        """Keeps the name that the server gave to `coords`; None = the coords were not sent."""
+    def learn(self, name, coords, before=None):
+        """Keeps the name that the server gave to `coords`; None = the coords were not sent.
+
+        before: the digest before the call of coords in shared memory.  If they have another now,
+        nobody knows which of the two the server has read, and the name is not kept."""
         if not name or coords is None:
             return
         known = digest(coords), header(coords)
+        if before is not None and before != known[0]:
+            return
         with self._lock:
             self._known[name] = known
             self._known.move_to_end(name)
