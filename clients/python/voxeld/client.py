@@ -84,9 +84,9 @@ class Client:
                  order that the network was trained with (pass spconv's [b, z, y, x] unchanged);
                  or [N, 3]: three axes, all of sample 0.  Each voxel once.  None with coords_ref
         feats    float32 or float16 array [N, C]; with bf16=True float32 is sent as bfloat16
-        timeout  seconds until DeadlineExceeded, so that 0 has no time for an answer; None, or more
-                 than three years = no limit
-        metadata extra gRPC headers, e.g. (("traceparent", ...),)
+        timeout  more than 0 seconds until DeadlineExceeded; None, or more than three years = no
+                 limit
+        metadata extra gRPC headers, e.g. {"traceparent": ...}, or such pairs, (("a", ...), ...)
 
         The arrays are read once, before the request is sent; other threads leave them alone until
         infer returns.  An AsyncClient reads them when its coroutine first runs, and from then on

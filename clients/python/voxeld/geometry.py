@@ -83,8 +83,7 @@ class Names:
 
     def metadata(self, given, name, coords):
         """The headers of a request: those that the caller gave, and x-voxel-geometry."""
-        given = tuple(given or ())
-        if not self._headers or any(one[0].lower() == HEADER for one in given):
+        if not self._headers or any(key == HEADER for key, _ in given):
             return given
         text = self.header(name, coords)
         return given + ((HEADER, text),) if text else given

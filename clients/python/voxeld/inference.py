@@ -8,7 +8,7 @@ were sent.
 """
 import numpy as np
 
-from . import messages
+from . import headers, messages
 from .geometry import digest
 
 
@@ -61,6 +61,7 @@ class Inference:
 
     def metadata(self, given):
         """The headers of the call: the caller's, and x-voxel-geometry."""
+        given = headers.of_call(given)
         return self._names.metadata(given, self.options.get("coords_ref"), self.coords)
 
     def send_coords(self):

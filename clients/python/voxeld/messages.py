@@ -208,8 +208,9 @@ def seconds(value):
         raise TypeError(f"timeout: expected seconds as a number, or None, got {value!r}")
     if value != value:
         raise ValueError("timeout: expected seconds as a number, or None, got nan")
-    if value < 0:
-        raise ValueError(f"timeout: expected 0 seconds or more, or None, got {value}")
+    if value <= 0:
+        raise ValueError(f"timeout: expected more than 0 seconds, or None for no limit, got "
+                         f"{value}; 0 leaves no time for an answer")
     return None if value > TIMEOUT_MAX else float(value)
 
 
