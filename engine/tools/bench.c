@@ -387,6 +387,6 @@ int vx_tool_bench(int count, char **arguments)
     vx_tune_table_close(&tool.table);
     if (tool.bench.json >= 0) close(tool.bench.json);
     if (!status.fault) return 0;
-    vx_print_error("bench: %s\n", vx_status_text(status, &why));
+    vx_print_error("%s bench: %s\n", vx_tool_program(), vx_status_text(status, &why));
     return 1;
 }

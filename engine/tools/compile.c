@@ -85,13 +85,13 @@ static bool parse(int count, char **arguments, struct compile *compile)
     bool tuned =
         !compile->table == !compile->device && (compile->model || !compile->table);
     if (compile->arch && (compile->all || compile->model) && tuned) return true;
-    vx_print_error("voxeld compile: %s\n\n%s",
+    vx_print_error("%s compile: %s\n\n", vx_tool_program(),
                    !compile->arch ? "expected --arch ARCH"
                    : !compile->all && !compile->model
                        ? "expected --all or --model DIR: which kernels are compiled"
                        : "expected --tune-table FILE and --device NAME together, with "
-                         "--model DIR",
-                   usage);
+                         "--model DIR");
+    vx_tool_print_usage(usage);
     return false;
 }
 
@@ -168,7 +168,8 @@ static void on_progress(void *context, i64 done, i64 total)
     i64 tenths = total > 0 ? done * 10 / total : 0;
     if (isatty(STDERR_FILENO) || tenths == compile->tenths_said) return;
     compile->tenths_said = tenths;
-    vx_print_error("compile: %lld of %lld binaries\n", (long long)done, (long long)total);
+    vx_print_error("%s compile: %lld of %lld binaries\n", vx_tool_program(),
+                   (long long)done, (long long)total);
 }
 
 static vx_status run(struct compile *compile, struct vx_why *why)
@@ -216,6 +217,6 @@ int vx_tool_compile(int count, char **arguments)
     vx_free(compile.wanted);
     vx_jit_close(&compile.jit);
     if (!status.fault) return 0;
-    vx_print_error("compile: %s\n", vx_status_text(status, &why));
+    vx_print_error("%s compile: %s\n", vx_tool_program(), vx_status_text(status, &why));
     return 1;
 }

@@ -45,8 +45,10 @@ static const char usage[] =
     "                  not the request's\n"
     "  --layers        these layers alone; --outputs-only records none\n"
     "  --precision     in place of network.json's; GPUs only\n"
-    "  --device-bytes, --cache-bytes   as in voxeld serve: " DEVICE_BYTES_CPU
-    " (" DEVICE_BYTES_GPU " on a GPU), " CACHE_BYTES "\n"
+    "  --device-bytes  memory for the results of layers; default: " DEVICE_BYTES_CPU
+    ", which a CPU\n"
+    "                  only reserves, and " DEVICE_BYTES_GPU " on a GPU\n"
+    "  --cache-bytes   memory for neighbour maps; default: " CACHE_BYTES "\n"
     "  --cache, --table   kernels and tuning results, as in voxeld bench\n"
     "\n"
     "Exit code: 0 recorded, 1 the network cannot be run, 2 wrong usage.\n";
@@ -82,9 +84,9 @@ static bool parse_device(struct tool *tool)
         return true;
     }
     if (!vx_workbench_device(device, &vendor, &tool->gpu.index)) {
-        vx_print_error("record: --device: expected cpu, cuda:0, hip:0 or fake, got "
+        vx_print_error("%s record: --device: expected cpu, cuda:0, hip:0 or fake, got "
                        "\"%s\"\n",
-                       device);
+                       vx_tool_program(), device);
         return false;
     }
     tool->options.kind = vendor == VX_GPU_FAKE  ? VX_DEVICE_FAKE
@@ -102,12 +104,14 @@ static bool parse_precision(struct tool *tool)
     while (p <= VX_PRECISION_FP32 && strcmp(word, vx_precision_name(p)) != 0) p++;
     if (p > VX_PRECISION_FP32)
         vx_print_error(
-            "record: --precision: expected auto, fp16, bf16, tf32 or fp32, got "
+            "%s record: --precision: expected auto, fp16, bf16, tf32 or fp32, got "
             "\"%s\"\n",
-            word);
+            vx_tool_program(), word);
     else if (cpu && p != VX_PRECISION_AUTO)
-        vx_print_error("record: --precision has no effect on the CPU, which computes in "
-                       "fp32\n");
+        vx_print_error(
+            "%s record: --precision has no effect on the CPU, which computes in "
+            "fp32\n",
+            vx_tool_program());
     tool->precision = p;
     return p <= VX_PRECISION_FP32 && (!cpu || p == VX_PRECISION_AUTO);
 }
@@ -180,15 +184,16 @@ static bool parse(int count, char **arguments, struct tool *tool)
                           : !flags->out     ? "-o FILE.npz"
                                             : NULL;
     if (missing || (flags->outputs_only && flags->layers)) {
-        vx_print_error("record: expected %s\n\n%s",
-                       missing ? missing : "--layers or --outputs-only, not both", usage);
+        vx_print_error("%s record: expected %s\n\n", vx_tool_program(),
+                       missing ? missing : "--layers or --outputs-only, not both");
+        vx_tool_print_usage(usage);
         return false;
     }
     /* Else a slip of the hand puts a recording in another file's place. */
     const char *ending = strrchr(flags->out, '.');
     if (!ending || strcmp(ending, ".npz") != 0) {
-        vx_print_error("record: -o: expected a file that ends in .npz, got \"%s\"\n",
-                       flags->out);
+        vx_print_error("%s record: -o: expected a file that ends in .npz, got \"%s\"\n",
+                       vx_tool_program(), flags->out);
         return false;
     }
     return parse_device(tool) && parse_precision(tool) && parse_numbers(tool);
@@ -393,7 +398,7 @@ int vx_tool_record(int count, char **arguments)
     bool parsed = parse(count, arguments, tool);
     vx_status status = parsed ? run(tool, &why) : VX_OK;
     if (status.fault)
-        vx_print_error("record: %s: %s\n", tool->flags.model,
+        vx_print_error("%s record: %s: %s\n", vx_tool_program(), tool->flags.model,
                        vx_status_text(status, &why));
     close_all(tool);
     vx_free(tool);

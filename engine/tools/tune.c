@@ -416,6 +416,6 @@ int vx_tool_tune(int count, char **arguments)
     vx_bench_clouds_close(&tune.clouds);
     vx_free(tune.problems);
     if (!status.fault) return 0;
-    vx_print_error("tune: %s\n", vx_status_text(status, &why));
+    vx_print_error("%s tune: %s\n", vx_tool_program(), vx_status_text(status, &why));
     return 1;
 }

@@ -24,20 +24,35 @@ void vx_tool_program_set(const char *name)
     program = name;
 }
 
-bool vx_tool_help(int count, char **arguments, const char *usage)
+const char *vx_tool_program(void)
+{
+    return program;
+}
+
+static void print_usage(void (*print)(const char *format, ...), const char *usage)
 {
     const char *rest = strstr(usage, "\n\n");
-    if (!vx_help_asked(count, arguments)) return false;
     VX_ASSERT(rest);
-    vx_print("%s ", program);
+    print("%s ", program);
     for (const char *line = usage; line < rest;) {
         int length = (int)strcspn(line, "\n") + 1;
-        vx_print("%.*s", length, line);
+        print("%.*s", length, line);
         line += length;
-        if (line < rest) vx_print("%*s", (int)strlen(program) + 1, "");
+        if (line < rest) print("%*s", (int)strlen(program) + 1, "");
     }
-    vx_print("%s", rest + 1);
+    print("%s", rest + 1);
+}
+
+bool vx_tool_help(int count, char **arguments, const char *usage)
+{
+    if (!vx_help_asked(count, arguments)) return false;
+    print_usage(vx_print, usage);
     return true;
+}
+
+void vx_tool_print_usage(const char *usage)
+{
+    print_usage(vx_print_error, usage);
 }
 
 static bool flag_unknown(const char *word, const struct vx_flag *flags, size_t count)

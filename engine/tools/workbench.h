@@ -25,9 +25,13 @@ struct vx_flag {
 };
 /* What is typed in front of a tool's name; "voxeld-tools" until it is set. */
 void vx_tool_program_set(const char *name);
+/* It again: errors begin with it and the tool's name. */
+const char *vx_tool_program(void);
 /* True if the arguments ask for help; prints it then, with the program's name in front of the
  * usage, which is the text's first paragraph. */
 bool vx_tool_help(int count, char **arguments, const char *usage);
+/* The same text behind an error, on standard error. */
+void vx_tool_print_usage(const char *usage);
 /* False if a flag is not in the list or has no value; the reason is printed. */
 bool vx_flags_parse(int count, char **arguments, const struct vx_flag *flags,
                     size_t flags_count);

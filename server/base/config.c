@@ -231,9 +231,27 @@ static vx_status file_read(const char *path, char *text, size_t *length,
 static enum vx_json_kind member_kind(const struct setting *setting,
                                      const struct vx_json *member)
 {
+    bool share = setting->kind == KIND_TEXT && !strcmp(setting->unit, "share");
     if (setting->kind == KIND_FLAG) return VX_JSON_BOOL;
-    if (setting->kind != KIND_I64) return VX_JSON_TEXT;
-    return member->kind == VX_JSON_TEXT ? VX_JSON_TEXT : VX_JSON_I64;
+    if (member->kind == VX_JSON_TEXT) return VX_JSON_TEXT;
+    if (share) return member->kind == VX_JSON_I64 ? VX_JSON_I64 : VX_JSON_F64;
+    return setting->kind == KIND_I64 ? VX_JSON_I64 : VX_JSON_TEXT;
+}
+
+/* The value as the command line would have it; `number` holds what is no text in the file. */
+static const char *member_text(const struct vx_json *member, char number[32])
+{
+    i64 whole;
+    if (member->kind == VX_JSON_BOOL) return member->boolean ? "true" : "false";
+    if (member->kind == VX_JSON_TEXT) return member->text;
+    if (vx_json_whole(member, &whole)) {
+        snprintf(number, 32, "%lld", (long long)whole);
+        return number;
+    }
+    /* 0.1 and not 0.10000000000000001, if that is the same number. */
+    snprintf(number, 32, "%.15g", member->real);
+    if (strtod(number, NULL) != member->real) snprintf(number, 32, "%.17g", member->real);
+    return number;
 }
 
 static vx_status file_apply_member(struct vx_config *config, const struct vx_json *member,
@@ -250,17 +268,9 @@ static vx_status file_apply_member(struct vx_config *config, const struct vx_jso
     VX_TRY(vx_json_check_kind(member, member_kind(setting, member), why));
     snprintf(where, sizeof where, "line %d, column %d: %s", member->line, member->column,
              setting->name);
-    const char *value = member->text;
-    i64 whole;
-    if (vx_json_whole(member, &whole)) {
-        snprintf(number, sizeof number, "%lld", (long long)whole);
-        value = number;
-    } else if (member->kind == VX_JSON_BOOL) {
-        value = member->boolean ? "true" : "false";
-    }
     config->places[setting - settings] =
         (struct vx_config_place){member->line, member->column};
-    return setting_set(config, setting, where, value, why);
+    return setting_set(config, setting, where, member_text(member, number), why);
 }
 
 /* The reader's hint is right for JSON; this file has comments, on lines of their own. */

@@ -98,7 +98,7 @@ size_t vx_config_file(char *out, size_t bytes)
 #define VX_GROUP(title_) vx_text_print(&text, "  // ------- %s -------\n\n", title_);
 #define VX_TEXT(name_, default_, unit_, help_)                                           \
     file_comment(&text, help_);                                                          \
-    file_setting(&text, #name_, default_, true);
+    file_setting(&text, #name_, default_, strcmp(unit_, "share") != 0);
 #define VX_I64(name_, default_, min_, max_, unit_, help_)                                \
     file_number(&text, #name_, (const i64[]){default_, min_, max_}, unit_, help_);
 #define VX_FLAG(name_, default_, help_)                                                  \

@@ -208,17 +208,17 @@ static i32 models_match(struct vx_models *models, const struct vx_repository_ent
     return newest;
 }
 
-/* Whether an instance of this model and version serves, the newest or one that it replaces. */
-static bool models_serve(const struct vx_models *models,
-                         const struct vx_repository_entry *entry)
+/* The instance of this model and version that serves, the newest or one that it replaces; or -1. */
+static i32 models_serving(const struct vx_models *models,
+                          const struct vx_repository_entry *entry)
 {
     for (i32 i = 0; i < vx_models_end(models); i++) {
         const struct vx_instance *row = vx_models_row(models, i);
         if (row->state == VX_INSTANCE_READY && row->version == entry->version &&
             !strcmp(row->name, entry->name))
-            return true;
+            return i;
     }
-    return false;
+    return -1;
 }
 
 /* Whether the listed files may be loaded in place of those that serve.  A poll may come while they
@@ -228,7 +228,7 @@ static bool models_settled(const struct vx_models *models, i32 instance,
                            const struct vx_repository_entry *entry)
 {
     bool polled = models->listing.quiet && models->mode == VX_MODELS_POLL;
-    return !polled || !models_serve(models, entry) ||
+    return !polled || models_serving(models, entry) < 0 ||
            models->loads[instance].changed == entry->fingerprint;
 }
 
@@ -268,15 +268,16 @@ bool vx_models_have(const struct vx_models *models, const char *name)
     return false;
 }
 
-/* Whether this version serves and its network.json changed, but not its weights. */
+/* Whether this version serves and its network.json changed, but not its weights.  The newest
+ * instance may be one that failed: the next network is still another than the one that serves. */
 static bool models_network_changed(struct vx_models *models,
                                    const struct vx_repository_entry *entry)
 {
-    i32 instance = models_match(models, entry);
-    return instance >= 0 && vx_models_row(models, instance)->state == VX_INSTANCE_READY &&
-           models->loads[instance].network != entry->network &&
-           models->loads[instance].weights == entry->weights &&
-           models_settled(models, instance, entry);
+    i32 newest = models_match(models, entry), serving = models_serving(models, entry);
+    return serving >= 0 && models->loads[serving].network != entry->network &&
+           models->loads[serving].weights == entry->weights &&
+           models->loads[newest].network != entry->network && /* said already */
+           models_settled(models, newest, entry);
 }
 
 /* Logs which versions change with a new network.json, for the model whose entries begin

@@ -115,6 +115,7 @@ vx_status vx_models_expect(const struct vx_config *config,
     struct vx_placement *placement = vx_alloc(sizeof *placement);
     VX_ENSURE(placement, RESOURCE_EXHAUSTED, "no memory for the rules of placement");
     vx_status status = vx_placement_parse(config->placement, devices, why, placement);
+    if (!status.fault) status = vx_placement_check(placement, devices, why);
     vx_free(placement);
     VX_TRY(status);
     VX_TRY(expect_explicit(config, why));

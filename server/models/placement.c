@@ -134,6 +134,23 @@ vx_status vx_placement_parse(const char *text, const struct vx_placement_devices
     return VX_OK;
 }
 
+vx_status vx_placement_check(const struct vx_placement *placement,
+                             const struct vx_placement_devices *devices,
+                             struct vx_why *why)
+{
+    for (i32 i = 0; i < placement->rules_count && !devices->open; i++) {
+        const struct vx_placement_rule *rule = &placement->rules[i];
+        const bool all = rule->replicas == VX_WORKERS_MAX;
+        VX_ENSURE_WHY(
+            all || rule->replicas <= devices->count, why, INVALID_ARGUMENT,
+            "a rule of placement wants more devices than there are",
+            "placement: expected for '%.60s' at most the %d of --device, or all, "
+            "got %d",
+            rule->model, devices->count, rule->replicas);
+    }
+    return VX_OK;
+}
+
 u32 vx_placement_pick(const struct vx_placement *placement, const char *model,
                       const struct vx_placement_load *load)
 {

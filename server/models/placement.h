@@ -47,6 +47,11 @@ VX_MUST_USE vx_status vx_placement_parse(const char *text,
                                          const struct vx_placement_devices *devices,
                                          struct vx_why *why,
                                          struct vx_placement *placement);
+/* Whether no rule wants more devices than there are.  Where the machine may have more, all of
+ * those that it has are taken. */
+VX_MUST_USE vx_status vx_placement_check(const struct vx_placement *placement,
+                                         const struct vx_placement_devices *devices,
+                                         struct vx_why *why);
 
 /* Bytes of weights that each worker has or will have. */
 struct vx_placement_load {

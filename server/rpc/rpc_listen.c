@@ -188,9 +188,8 @@ vx_status vx_rpc_addresses_check(const char *addresses, struct vx_why *why)
 static vx_status listen_failed(const char *address, int error, struct vx_why *why)
 {
     char text[128];
-    VX_FAIL_WHY(why, UNAVAILABLE, "cannot listen there",
-                "grpc: cannot listen on '%s': %s", address,
-                strerror_r(error, text, sizeof text));
+    VX_FAIL_WHY(why, UNAVAILABLE, "cannot listen there", "cannot listen on '%s': %s",
+                address, strerror_r(error, text, sizeof text));
 }
 
 /* Takes over the socket. */

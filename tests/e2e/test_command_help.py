@@ -73,7 +73,8 @@ def test_help_behind_other_words(words):
     (["tune", "--shape", "a"], 'unknown option "--shape"; the nearest is "--shapes"'),
     (["compile", "--modle", "m"], 'unknown option "--modle"; the nearest is "--model"'),
     (["compile", "--arch", "sm_90a"], "voxeld compile: expected --all or --model DIR"),
-    (["compile", "--all"], "voxeld compile: expected --arch ARCH"),
+    (["compile", "--all"],
+     "voxeld compile: expected --arch ARCH\n\nvoxeld compile --arch ARCH (--all"),
     (["check", "--modle"], "expected MODEL_DIRECTORY [VERSION], got --modle"),
     (["check", "m", "1x"], 'expected VERSION as a whole number from 1 to 2147483647, got "1x"'),
     (["check", "m", " 1"], 'from 1 to 2147483647, got " 1"'),
@@ -81,7 +82,9 @@ def test_help_behind_other_words(words):
     (["check", "m", "9" * 20], f'from 1 to 2147483647, got "{"9" * 20}"'),
     (["check"], "expected MODEL_DIRECTORY [VERSION], got nothing"),
     (["devices", "all"], 'unknown option "all"'),
-    (["record", "m"], "record: expected --example FILE.npz"),
+    (["record", "m"],
+     "voxeld record: expected --example FILE.npz\n\nvoxeld record MODEL_DIRECTORY[/VERSION]"),
+    (["record", "m", "--example", "e", "-o", "r"], "voxeld record: -o: expected a file that"),
     (["record", "m", "--exmaple", "e"], 'unknown option "--exmaple"; the nearest is "--example"'),
     (["health", "--htp", "a:1"], 'expected --http HOST:PORT, got "--htp"'),
 ])
@@ -107,6 +110,7 @@ def test_words_that_are_not_known(words, nearest):
     (["--placement", "a"], "placement: expected NAME=DEVICES or NAME=COUNT, got 'a'"),
     (["--placement", "a=cpu;a=cpu"], "placement: expected one rule for each model, got two"),
     (["--placement", "a=cuda:0"], "placement: expected devices from --device, a number of devices"),
+    (["--placement", "b=3"], "expected for 'b' at most the 1 of --device, or all, got 3"),
     (["--placement", "a=x", "--device", "auto"], "placement: expected devices from --device"),
     (["--device", "foo"], "device: expected cpu, cuda:N, cuda, hip:N, hip or auto, N from 0 to 15, "
      "got 'foo'"),
@@ -144,10 +148,11 @@ def test_what_another_moment_or_machine_may_have_is_not_wrong(flags):
     assert done.returncode == 0 and not done.stderr, done
 
 
-def test_a_place_that_is_not_there_names_its_setting(tmp_path):
-    done = run(VOXELD, "serve", "--repository", str(tmp_path), "--http", "127.0.0.1:0",
-               "--ready-file", "/nowhere/r")
-    sentence = "ready_file: '/nowhere/r' cannot be written: No such file"
+@pytest.mark.parametrize("flags,sentence", [
+    (["--ready-file", "/nowhere/r"], "ready_file: '/nowhere/r' cannot be written: No such file"),
+    (["--grpc", "192.0.2.1:0"], 'why="grpc: cannot listen on ')])  # TEST-NET-1
+def test_a_place_that_is_not_there_names_its_setting(tmp_path, flags, sentence):
+    done = run(VOXELD, "serve", "--repository", str(tmp_path), "--http", "127.0.0.1:0", *flags)
     assert done.returncode == 1 and sentence in done.stderr, done
 
 
@@ -181,8 +186,8 @@ def test_a_compile_in_a_log_says_how_far_it_is(tmp_path):
     ConvModel().write(tmp_path)
     done = run(VOXELD, "compile", "--arch", "fake", "--model", str(tmp_path / "conv"))
     assert done.returncode == 0, done
-    lines = [line for line in done.stderr.splitlines() if line.startswith("compile: ")]
-    last = re.fullmatch(r"compile: (\d+) of (\d+) binaries", lines[-1])
+    lines = [line for line in done.stderr.splitlines() if line.startswith("voxeld compile: ")]
+    last = re.fullmatch(r"voxeld compile: (\d+) of (\d+) binaries", lines[-1])
     assert last[1] == last[2] and len(lines) <= 10, done
 
 

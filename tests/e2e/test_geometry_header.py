@@ -81,12 +81,13 @@ def test_who_sends_none(server, tmp_path):
         name = client.infer("sums", COORDS, FEATS, coords_ref="", timeout=PATIENCE).coords_ref
         own = ((geometry.HEADER, "mine"), ("a", "b"))
         client.infer("sums", COORDS, FEATS, metadata=own, timeout=PATIENCE)
+        client.infer("sums", COORDS, FEATS, metadata=dict(own), timeout=PATIENCE)
     with Client(server.address) as client:
         client.infer("sums", None, FEATS, coords_ref=name, timeout=PATIENCE)
     with Client(server.address, geometry_header=False) as client:
         client.infer("sums", COORDS, FEATS, timeout=PATIENCE)
     cli(server, tmp_path, "infer", "--no-geometry-header")
-    assert server.headers == [[geometry.header(COORDS)], ["mine"], [], [], []]
+    assert server.headers == [[geometry.header(COORDS)], ["mine"], ["mine"], [], [], []]
 
 
 def test_the_header_reads_some_rows_of_many():

@@ -161,9 +161,27 @@ def test_same_geometry_is_built_once(daemon, client):
     assert grew("misses") == 1 and grew("hits") == 4
 
 
-def test_a_timeout_below_zero_is_refused(client):
-    with pytest.raises(ValueError, match="timeout: expected 0 seconds or more, or None, got -1"):
-        client.infer("conv", *random_grid(1, 5), timeout=-1)
+@pytest.mark.parametrize("given, kind, sentence", [
+    ([("Traceparent", "x")], ValueError, "expected a key of a to z in lower case, .*Traceparent"),
+    ([("", "x")], ValueError, "expected a key of a to z"),
+    ([("a", "x\n")], ValueError, "expected printable ASCII for 'a'"),
+    ([("a", b"\xff")], ValueError, "expected printable ASCII for 'a'"),
+    ({"a": 1}, TypeError, "expected a str for 'a', got int"),
+    ({"a-bin": "x"}, TypeError, "expected bytes for 'a-bin', got str"),
+    (["ab"], TypeError, "expected a dict, or pairs of a key and its value, got 'ab'"),
+    ([("a",)], TypeError, "expected a dict, or pairs"), ("ab", TypeError, "expected a dict"),
+    ([(1, "a")], TypeError, "expected a dict, or pairs"), (5, TypeError, "expected a dict")])
+def test_metadata_that_grpc_would_refuse(client, given, kind, sentence):
+    """gRPC fails such a call by Internal, as if the server had failed, or by words of Python's."""
+    with pytest.raises(kind, match=f"metadata: {sentence}"):
+        client.infer("conv", *random_grid(1, 5), metadata=given)
+
+
+@pytest.mark.parametrize("timeout", [-1, 0, 0.0])
+def test_a_timeout_that_leaves_no_time_is_refused(client, timeout):
+    with pytest.raises(ValueError, match=f"timeout: expected more than 0 seconds, or None for no "
+                                         f"limit, got {timeout}; 0 leaves no time"):
+        client.infer("conv", *random_grid(1, 5), timeout=timeout)
 
 
 def test_a_client_that_is_closed_says_so(daemon):

@@ -446,8 +446,11 @@ def test_arrays_that_cannot_be_sent_are_value_errors(server, arguments, sentence
                 client.infer("sums", COORDS, FEATS, version=version)
             with pytest.raises(ValueError, match="version: expected 1 or more"):
                 client.model_ready("sums", version)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="region: expected a whole number of bytes, got 10.5"):
             client.region(10.5)
+        for size in (1 << 60, 1 << 70):
+            with pytest.raises(OSError, match=f"region: expected {size} bytes .* /dev/shm has"):
+                client.region(size)
 
 
 def test_arrays_are_sent_as_they_are_meant(server):

@@ -6,6 +6,7 @@ import grpc.aio
 from . import columns, geometry, headers, messages, places, secure
 from .client import CHANNEL_OPTIONS
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
+from .inference import Inference
 from .region import AsyncRegion
 
 
@@ -55,31 +56,25 @@ class AsyncClient:
 
     async def infer(self, model, coords, feats, *, timeout=None, metadata=None, **options):
         """See Client.infer."""
-        self._columns.see(coords, stacklevel=2)
-        coords, options, again = messages.split_geometry(coords, options, self._names)
-        request = messages.pack_infer(model, coords, feats, options, self._regions)
-        metadata = self._names.metadata(metadata, options.get("coords_ref"),
-                                        again if coords is None else coords)
-        if self._places.doubtful(model, feats, options):
-            await self._ask_outputs(model, feats, options, timeout)
+        one = Inference(model, coords, feats, options, self)
+        self._columns.see(one.coords, stacklevel=2)
+        metadata = one.metadata(metadata)
+        if self._places.doubtful(model, one.feats, one.options):
+            await self._ask_outputs(model, one, timeout)
         try:
-            data = await self._call("ModelInfer", request, timeout, metadata)
+            data = await self._call("ModelInfer", one.data, timeout, metadata)
         except FailedPrecondition:
-            if again is None:
+            if not one.send_coords():
                 raise
-            coords, options["coords_ref"] = again, ""
-            request = messages.pack_infer(model, coords, feats, options, self._regions)
-            data = await self._call("ModelInfer", request, timeout, metadata)
-        answer = messages.read_infer(data, messages.wanted(model, feats, options))
-        self._names.learn(answer.coords_ref, coords)
-        return answer
+            data = await self._call("ModelInfer", one.data, timeout, metadata)
+        return one.read(data)
 
-    async def _ask_outputs(self, model, feats, options, timeout):
+    async def _ask_outputs(self, model, one, timeout):
         try:
-            info = await self.model_metadata(model, options.get("version"), timeout)
+            info = await self.model_metadata(model, one.options.get("version"), timeout)
         except Unimplemented:
             return
-        self._places.settle(model, feats, options, info)
+        self._places.settle(model, one.feats, one.options, info)
 
     def region(self, nbytes):
         """Client.region, for `async with`."""

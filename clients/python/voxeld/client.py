@@ -4,6 +4,7 @@ import grpc
 
 from . import columns, geometry, headers, messages, places, secure
 from .errors import FailedPrecondition, Unimplemented, from_rpc_error
+from .inference import Inference
 from .region import Region
 
 # Message lengths as stock clients set them; the server checks its own limit.
@@ -83,9 +84,13 @@ class Client:
                  order that the network was trained with (pass spconv's [b, z, y, x] unchanged);
                  or [N, 3]: three axes, all of sample 0.  Each voxel once.  None with coords_ref
         feats    float32 or float16 array [N, C]; with bf16=True float32 is sent as bfloat16
-        timeout  seconds until DeadlineExceeded, so that 0 has no time for an answer; None, or more
-                 than three years = no limit
-        metadata extra gRPC headers, e.g. (("traceparent", ...),)
+        timeout  more than 0 seconds until DeadlineExceeded; None, or more than three years = no
+                 limit
+        metadata extra gRPC headers, e.g. {"traceparent": ...}, or such pairs, (("a", ...), ...)
+
+        The arrays are read once, before the request is sent; other threads leave them alone until
+        infer returns.  An AsyncClient reads them when its coroutine first runs, and from then on
+        they may change.  Arrays in a region may not until the answer has come.
 
         Coords whose columns seem to be x, y, z and the sample get a warning (UserWarning), once of
         a client: they would be answered, as samples that are lines.
@@ -119,31 +124,25 @@ class Client:
         VoxeldError if the server refuses the request, or if the answer is damaged or contradicts
         the request: another model, version or id, a missing output, another number of rows.
         """
-        self._columns.see(coords, stacklevel=2)
-        coords, options, again = messages.split_geometry(coords, options, self._names)
-        request = messages.pack_infer(model, coords, feats, options, self._regions)
-        metadata = self._names.metadata(metadata, options.get("coords_ref"),
-                                        again if coords is None else coords)
-        if self._places.doubtful(model, feats, options):
-            self._ask_outputs(model, feats, options, timeout)
+        one = Inference(model, coords, feats, options, self)
+        self._columns.see(one.coords, stacklevel=2)
+        metadata = one.metadata(metadata)
+        if self._places.doubtful(model, one.feats, one.options):
+            self._ask_outputs(model, one, timeout)
         try:
-            data = self._call("ModelInfer", request, timeout, metadata)
+            data = self._call("ModelInfer", one.data, timeout, metadata)
         except FailedPrecondition:
-            if again is None:
+            if not one.send_coords():
                 raise
-            coords, options["coords_ref"] = again, ""
-            request = messages.pack_infer(model, coords, feats, options, self._regions)
-            data = self._call("ModelInfer", request, timeout, metadata)
-        answer = messages.read_infer(data, messages.wanted(model, feats, options))
-        self._names.learn(answer.coords_ref, coords)
-        return answer
+            data = self._call("ModelInfer", one.data, timeout, metadata)
+        return one.read(data)
 
-    def _ask_outputs(self, model, feats, options, timeout):
+    def _ask_outputs(self, model, one, timeout):
         try:
-            info = self.model_metadata(model, options.get("version"), timeout)
+            info = self.model_metadata(model, one.options.get("version"), timeout)
         except Unimplemented:
             return
-        self._places.settle(model, feats, options, info)
+        self._places.settle(model, one.feats, one.options, info)
 
     def region(self, nbytes):
         """A Region: nbytes of shared memory, for a server on this host that allows it (client_shm).

@@ -49,11 +49,16 @@ class Names:
         self._known = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def learn(self, name, coords):
-        """Keeps the name that the server gave to `coords`; None = the coords were not sent."""
+    def learn(self, name, coords, before=None):
+        """Keeps the name that the server gave to `coords`; None = the coords were not sent.
+
+        before: the digest before the call of coords in shared memory.  If they have another now,
+        nobody knows which of the two the server has read, and the name is not kept."""
         if not name or coords is None:
             return
         known = digest(coords), header(coords)
+        if before is not None and before != known[0]:
+            return
         with self._lock:
             self._known[name] = known
             self._known.move_to_end(name)
@@ -78,8 +83,7 @@ class Names:
 
     def metadata(self, given, name, coords):
         """The headers of a request: those that the caller gave, and x-voxel-geometry."""
-        given = tuple(given or ())
-        if not self._headers or any(one[0].lower() == HEADER for one in given):
+        if not self._headers or any(key == HEADER for key, _ in given):
             return given
         text = self.header(name, coords)
         return given + ((HEADER, text),) if text else given

@@ -21,6 +21,8 @@ SERVICE = "/inference.GRPCInferenceService/"
 OPTIONS = ("bf16", "coords_ref", "id", "input_names", "outputs", "outputs_in", "parameters",
            "priority", "queue_timeout_us", "resend", "spatial_shape", "timing", "version")
 
+RAW = 7   # the field raw_input_contents
+
 TIMEOUT_MAX = 1e8  # of seconds: gRPC ends a call with a larger one at once
 
 # A name, an IPv4 address, or an IPv6 address in brackets.
@@ -45,7 +47,7 @@ def check_address(address):
         raise ValueError(f"address: {form}, with a port from 1 to 65535, got '{address}'")
 
 
-def _array(what, value):
+def array(what, value):
     """np.asarray, but refuses masked values and None, which np.asarray would take for values."""
     if value is None:
         raise ValueError(f"{what}: expected an array, got None")
@@ -58,7 +60,7 @@ def _array(what, value):
 
 
 def _coords_array(coords):
-    coords = _array("coords", coords)
+    coords = array("coords", coords)
     if coords.ndim != 2 or coords.shape[1] not in (3, 4):
         raise ValueError(f"coords: expected shape [N, 4] (the sample, then three axes as the "
                          f"network was trained with them) or [N, 3] (three axes), got "
@@ -73,8 +75,8 @@ def _coords_array(coords):
     return out
 
 
-def _feats_array(feats, bf16):
-    feats = _array("feats", feats)
+def feats_array(feats, bf16):
+    feats = array("feats", feats)
     if feats.ndim != 2:
         raise ValueError(f"feats: expected shape [N, C], got {list(feats.shape)}")
     native = feats.dtype.newbyteorder("=")
@@ -97,7 +99,7 @@ def _feats_array(feats, bf16):
     return np.ascontiguousarray(feats, dtype="<f4"), "FP32"
 
 
-def _find(array, regions):
+def find(array, regions):
     """(region, offset) of an array in one of the regions; None if it is in none."""
     for region in regions if array.nbytes else ():
         offset = region.find(array)
@@ -107,7 +109,7 @@ def _find(array, regions):
 
 
 def _unplaced(array):
-    """What an array is for which _find finds no place."""
+    """What an array is for which find finds no place."""
     if not array.nbytes:
         return f"an empty one, {list(array.shape)}"
     if not array.flags.c_contiguous:
@@ -147,7 +149,7 @@ def _outputs(options, regions):
         if not isinstance(array, np.ndarray):
             raise TypeError(f"outputs_in: expected an array for '{name}', got "
                             f"{type(array).__name__}")
-        found = _find(array, regions)
+        found = find(array, regions)
         if found is None:
             raise ValueError(f"outputs_in: expected for '{name}' a non-empty C-contiguous array in "
                              f"a region of this client, got {_unplaced(array)}")
@@ -206,8 +208,9 @@ def seconds(value):
         raise TypeError(f"timeout: expected seconds as a number, or None, got {value!r}")
     if value != value:
         raise ValueError("timeout: expected seconds as a number, or None, got nan")
-    if value < 0:
-        raise ValueError(f"timeout: expected 0 seconds or more, or None, got {value}")
+    if value <= 0:
+        raise ValueError(f"timeout: expected more than 0 seconds, or None for no limit, got "
+                         f"{value}; 0 leaves no time for an answer")
     return None if value > TIMEOUT_MAX else float(value)
 
 
@@ -266,26 +269,42 @@ def _head(model, options):
 
 def pack_infer(model, coords, feats, options, regions=()):
     """The bytes of a ModelInferRequest.  options: the keyword arguments of Client.infer."""
+    coords = None if coords is None else _coords_array(coords)
+    feats = feats_array(feats, options.get("bf16", False))
+    return pack_arrays(model, (coords, feats), options, regions)
+
+
+def pack_arrays(model, inputs, options, regions):
+    """The same of coords or None, and (feats, their datatype), as they go over the wire."""
+    coords, (feats, datatype) = inputs
     if coords is None and not options.get("coords_ref"):
         raise ValueError("coords: expected an array, got None; only coords_ref can replace it")
-    coords = None if coords is None else _coords_array(coords)
-    feats, datatype = _feats_array(feats, options.get("bf16", False))
     parts = _head(model, options)
     names = _names("input_names", options.get("input_names") or ("coords", "feats"))
     if len(names) != 2:
         raise ValueError(f"input_names: expected two names, of coords and of feats, got {names}")
     inputs = [(names[0], "INT32", coords), (names[1], datatype, feats)]
     sent = []
-    for name, kind, array in inputs[coords is None:]:
-        found = _find(array, regions)
-        parts.append(wire.message(5, _input(name, kind, array, found)))
+    for name, kind, one in inputs[coords is None:]:
+        found = find(one, regions)
+        parts.append(wire.message(5, _input(name, kind, one, found)))
         if found is None:
-            sent.append(array)
+            sent.append(one)
     parts += [wire.message(6, output) for output in _outputs(options, regions)]
-    for array in sent:
-        parts.append(wire.varint(7 << 3 | 2) + wire.varint(array.nbytes))
-        parts.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
+    for one in sent:
+        parts.append(wire.varint(RAW << 3 | 2) + wire.varint(one.nbytes))
+        parts.append(one.reshape(-1).view(np.uint8).data if one.size else b"")
     return b"".join(parts)
+
+
+def raw_inputs(request):
+    """The tensors in the bytes of a ModelInferRequest, in their order; nothing is copied."""
+    return [value for field, value in wire.fields(request) if field == RAW]
+
+
+def view(raw, like):
+    """An array on the bytes of a tensor, with the dtype and the shape of `like`."""
+    return np.ndarray(like.shape, like.dtype, raw)
 
 
 def wanted(model, feats, options):
@@ -305,6 +324,13 @@ def _check_options(options):
                             f"Expected one of {', '.join(every)}")
 
 
+def _held(value):
+    """A dict or list that the caller may change while the call runs, as it is now."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, list) else value
+
+
 def split_geometry(coords, options, names):
     """How to send a grid: (coords to send or None, options, coords to send again or None).
 
@@ -312,7 +338,7 @@ def split_geometry(coords, options, names):
     and sent again if the server has forgotten them.  With any other name they are sent at once, to
     get a name."""
     _check_options(options)
-    options = dict(options)
+    options = {name: _held(value) for name, value in options.items()}
     if options.get("coords_ref") is not None:
         _text("coords_ref", options["coords_ref"])
     options["outputs"] = _names("outputs", options.get("outputs") or ())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory shared with the server: a request names the arrays in it, and does not send them."""
+import errno
 import math
 import mmap
 import operator
@@ -23,7 +24,10 @@ class Memory:
     """
 
     def __init__(self, nbytes):
-        self.nbytes = operator.index(nbytes)
+        try:
+            self.nbytes = operator.index(nbytes)
+        except TypeError:
+            raise TypeError(f"region: expected a whole number of bytes, got {nbytes!r}") from None
         if self.nbytes < 1:
             raise ValueError(f"region: expected 1 byte or more, got {nbytes}")
         self.name = ""
@@ -40,7 +44,7 @@ class Memory:
         fd = os.open(FOLDER + self.name, flags, 0o600)
         try:
             # Allocates every page: a full memory is an OSError here, and not SIGBUS later.
-            os.posix_fallocate(fd, 0, self.nbytes)
+            self._allocate(fd)
             self._map = mmap.mmap(fd, self.nbytes)
         except BaseException:
             self._unlink()
@@ -49,6 +53,15 @@ class Memory:
             os.close(fd)
         self._bytes = np.frombuffer(self._map, np.uint8)
         self._begin = self._bytes.ctypes.data
+
+    def _allocate(self, fd):
+        try:
+            os.posix_fallocate(fd, 0, self.nbytes)
+        except (OSError, OverflowError) as error:
+            room = os.statvfs(FOLDER)
+            raise OSError(getattr(error, "errno", errno.EFBIG), (
+                f"region: expected {self.nbytes} bytes of shared memory, of which {FOLDER[:-1]} "
+                f"has {room.f_bavail * room.f_frsize} free")) from None
 
     def array(self, shape, dtype):
         """A new array in the region, behind the previous one.  It keeps its memory alive."""

@@ -286,6 +286,7 @@ static const struct {
     {"{\"access_log\": \"true\"}", "expected true or false"},
     {"{\"access_log\": 1}", "expected true or false"},
     {"{\"grpc\": 8001}", "expected a text"},
+    {"{\"otlp_ratio\": true}", "\"otlp_ratio\": expected a number, got true"},
     {"{\"log_level\": \"loud\"}",
      "log_level: expected debug|info|warn|error, got 'loud'"},
     {"{\"grace_ms\": 1, \"grace_ms\": 2}", "grace_ms"},

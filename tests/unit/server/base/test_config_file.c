@@ -118,6 +118,22 @@ START_TEST(what_is_wrong_is_named_with_its_line)
 }
 END_TEST
 
+/* A share is kept as a text; in the file it may be a number, as what it is. */
+START_TEST(a_share_may_be_a_number)
+{
+    static const struct {
+        const char *text, *kept;
+    } rows[] = {{"0.5", "0.5"}, {"\"0.5\"", "0.5"}, {"1", "1"},       {"0", "0"},
+                {"1.0", "1"},   {"0.1", "0.1"},     {"1e-7", "1e-07"}};
+    for (size_t i = 0; i < VX_COUNT(rows); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{\"otlp_ratio\": %s}", rows[i].text);
+        ck_assert_msg(!parse_file(text).fault, "%s", why.text);
+        ck_assert_str_eq(config.otlp_ratio, rows[i].kept);
+    }
+}
+END_TEST
+
 START_TEST(changed_settings_are_lines)
 {
     char changed[FILE_BYTES];
@@ -141,6 +157,7 @@ int main(void)
     tcase_add_test(tcase, comments_and_the_last_comma_are_no_error);
     tcase_add_loop_test(tcase, what_is_wrong_is_named_with_its_line, 0,
                         sizeof refused / sizeof refused[0]);
+    tcase_add_test(tcase, a_share_may_be_a_number);
     tcase_add_test(tcase, changed_settings_are_lines);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -61,6 +61,17 @@ END_TEST
 /* All versions share network.json: an edit for a new version logs which others change
  * their answers.  A version that comes with its own weights, or does not serve, causes no
  * warning. */
+static void list_versions(u64 network, u64 weights)
+{
+    rig_list_begin();
+    for (i64 version = 1; version <= 2; version++) {
+        rig_list_add("m", version, 10 * network + weights);
+        rig_listing.entries[version - 1].network = network;
+        rig_listing.entries[version - 1].weights = weights;
+    }
+    rig_list_give(false);
+}
+
 START_TEST(a_network_of_versions_that_serve_is_said)
 {
     const struct {
@@ -70,16 +81,37 @@ START_TEST(a_network_of_versions_that_serve_is_said)
     rig_worker_up(0);
     rig_worker_up(1);
     for (size_t i = 0; i < VX_COUNT(looks); i++) {
-        rig_list_begin();
-        for (i64 version = 1; version <= 2; version++) {
-            rig_list_add("m", version, 10 * looks[i].network + looks[i].weights);
-            rig_listing.entries[version - 1].network = looks[i].network;
-            rig_listing.entries[version - 1].weights = looks[i].weights;
-        }
-        rig_list_give(false);
+        list_versions(looks[i].network, looks[i].weights);
         ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_NETWORK), looks[i].said);
         rig_answer_all(0);
         rig_answer_all(1);
+        vx_models_step(rig_models);
+        ck_assert_int_ge(rig_picked("m", 2), 0);
+    }
+}
+END_TEST
+
+/* A network that could not be loaded hides nothing: the next one replaces the one that serves.
+ * What is still loading, has failed or serves already is not said again. */
+START_TEST(a_network_behind_one_that_failed_is_said)
+{
+    const struct {
+        u64 network;
+        enum vx_code code; /* of the worker that loads it */
+        u64 said;
+    } looks[] = {{1, VX_CODE_OK, 0},
+                 {2, VX_CODE_INVALID_ARGUMENT, 1},
+                 {2, VX_CODE_INVALID_ARGUMENT, 1},
+                 {3, VX_CODE_OK, 2},
+                 {4, VX_CODE_INVALID_ARGUMENT, 3},
+                 {3, VX_CODE_OK, 3}};
+    rig_worker_up(0);
+    for (size_t i = 0; i < VX_COUNT(looks); i++) {
+        list_versions(looks[i].network, 1);
+        ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_NETWORK), looks[i].said);
+        list_versions(looks[i].network, 1);
+        ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_NETWORK), looks[i].said);
+        for (i32 version = 1; version <= 2; version++) rig_answer(0, looks[i].code);
         vx_models_step(rig_models);
         ck_assert_int_ge(rig_picked("m", 2), 0);
     }
@@ -213,6 +245,7 @@ int main(void)
     tcase_add_checked_fixture(tests, rig_set_up, rig_tear_down);
     tcase_add_test(tests, a_change_that_is_seen_again_takes_no_other_row);
     tcase_add_test(tests, a_network_of_versions_that_serve_is_said);
+    tcase_add_test(tests, a_network_behind_one_that_failed_is_said);
     tcase_add_test(tests, what_is_given_up_is_unloaded_once);
     tcase_add_loop_test(tests, words_about_another_load_are_not_believed, 0, 2);
     tcase_add_test(tests, who_has_loaded_takes_what_must_be_alone);

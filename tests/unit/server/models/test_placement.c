@@ -85,6 +85,30 @@ START_TEST(a_bad_rule_is_refused_with_a_sentence)
 }
 END_TEST
 
+/* Of `auto` each machine has its own number of devices. */
+START_TEST(a_rule_wants_no_more_devices_than_there_are)
+{
+    static const struct {
+        const char *text, *why;
+    } rows[] = {
+        {"m=4", ""},
+        {"m=all; n=cuda:0", ""},
+        {"a=1; m=5",
+         "placement: expected for 'm' at most the 4 of --device, or all, got 5"},
+    };
+    struct vx_placement_devices open = devices;
+    open.open = true;
+    for (size_t i = 0; i < VX_COUNT(rows); i++) {
+        struct vx_why why = {""};
+        ck_assert(!vx_placement_parse(rows[i].text, &devices, NULL, &placement).fault);
+        ck_assert(!vx_placement_check(&placement, &open, NULL).fault);
+        ck_assert(vx_placement_check(&placement, &devices, &why).fault ? *rows[i].why
+                                                                       : !*rows[i].why);
+        ck_assert_str_eq(why.text, rows[i].why);
+    }
+}
+END_TEST
+
 START_TEST(as_many_rules_as_the_limit)
 {
     char text[8 * VX_PLACEMENT_RULES_MAX + 16] = "";
@@ -108,6 +132,7 @@ int main(void)
     TCase *tcase = tcase_create("rules");
     tcase_add_loop_test(tcase, a_rule_picks_its_workers, 0, VX_COUNT(picks));
     tcase_add_loop_test(tcase, a_bad_rule_is_refused_with_a_sentence, 0, VX_COUNT(bad));
+    tcase_add_test(tcase, a_rule_wants_no_more_devices_than_there_are);
     tcase_add_test(tcase, as_many_rules_as_the_limit);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
