@@ -44,7 +44,7 @@ vx_unit_test(NAME test_gpu_gather LIBS engine SECONDS 10 BUSY
   SOURCES tests/support/gpu_rig.c tests/support/engine_rig.c
     tests/support/model_files.c ${vx_network_oracle})
 # Batches and the geometry store.
-foreach(name gpu_batch gpu_batch_faults gpu_foreign)
+foreach(name gpu_batch gpu_batch_faults gpu_brief gpu_foreign)
   vx_unit_test(NAME test_${name} LIBS engine SECONDS 40 BUSY LABELS mixes
     SOURCES tests/support/gpu_mix.c tests/support/gpu_rig.c
       tests/support/engine_rig.c tests/support/model_files.c ${vx_network_oracle})

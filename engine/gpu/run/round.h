@@ -59,8 +59,7 @@ struct vx_gpu_room {
     struct vx_gpu_reach host; /* the memory of requests, if kernels reach it */
     u8 *block; /* of all rounds: one lane uses its beginning, the other its end */
     size_t bytes, used_max;
-    size_t
-        usual; /* of bytes, less what is kept for brief batches: the most that others take */
+    size_t usual; /* all but what is kept for brief batches: the most that others take */
     /* To find bad coordinates for the error. */
     struct vx_cpu *cpu;
     struct vx_geometry_cache *cache;

@@ -169,54 +169,6 @@ START_TEST(a_batch_of_known_geometries_builds_nothing)
 }
 END_TEST
 
-/* A brief batch goes before what the other one has launched, and no other batch does.  Answers do not
- * depend on it, nor on which lane is brief. */
-START_TEST(a_brief_batch_is_urgent)
-{
-    const struct vx_gpu_mix_pick pick = {.request = 3, .nameless = true};
-    expect("fp16", 1, 1u << 3);
-    reopen(64 << 20, 32 << 20, 4);
-    for (i32 brief = 0; brief < 4; brief++) { /* a bit for each batch */
-        struct vx_gpu_mix_sent *sent[2];
-        const i64 launches = vx_fake_launches(), urgent = vx_fake_launches_urgent();
-        for (i32 b = 0; b < 2; b++) {
-            sent[b] = vx_gpu_mix_send(&mix, &pick, 1);
-            sent[b]->batch.brief = brief >> b & 1;
-            submit(sent[b]);
-        }
-        for (i32 b = 0; b < 2; b++) {
-            struct vx_gpu_mix_sent *ended = collect(true);
-            ck_assert(ended == sent[0] || ended == sent[1]);
-            ck_assert_int_eq(vx_gpu_mix_check(&mix, &ended, false), 1);
-        }
-        const i64 both = vx_fake_launches() - launches;
-        ck_assert_int_eq(2 * (vx_fake_launches_urgent() - urgent),
-                         both * ((brief & 1) + (brief >> 1)));
-    }
-    finish();
-}
-END_TEST
-
-/* Of a large block a part is for brief batches: no request may be so large that it takes all. */
-START_TEST(a_large_block_keeps_room_for_brief_batches)
-{
-    const size_t least = VX_GPU_BRIEF_PARTS * VX_GPU_BRIEF_BYTES;
-    i64 most[2];
-    vx_gpu_rig_write("fp32", vx_gpu_rig_wide, 1);
-    for (i32 large = 0; large < 2; large++) {
-        vx_gpu_rig_reopen(large ? least : least - VX_GPU_LINE_BYTES, NULL);
-        model = vx_gpu_rig_load(vx_rig_root);
-        most[large] = vx_model_signature(model)->voxels_max;
-        static struct vx_gpu_places places;
-        const size_t need = vx_gpu_places_need(model->gpu->choices, most[large], &places);
-        ck_assert_uint_le(need, large ? least - VX_GPU_BRIEF_BYTES : least);
-        vx_engine_unload(vx_gpu_rig_engine, &model);
-    }
-    ck_assert_int_lt(most[1], most[0]);
-    model = NULL;
-}
-END_TEST
-
 /* A repeated request that is alone launches its rows in, its layers and its rows out. */
 START_TEST(a_reference_alone_launches_no_geometry)
 {
@@ -529,8 +481,6 @@ int main(void)
     tcase_add_loop_test(any, an_answer_is_the_same_in_any_company, VX_TRIALS(0, 1),
                         VX_TRIALS(7, 5)); /* few: one of each kind */
     tcase_add_test(tcase, a_batch_of_known_geometries_builds_nothing);
-    tcase_add_test(tcase, a_brief_batch_is_urgent);
-    tcase_add_test(tcase, a_large_block_keeps_room_for_brief_batches);
     tcase_add_test(tcase, a_reference_alone_launches_no_geometry);
     tcase_add_loop_test(tcase, a_geometry_on_its_way_is_used, 0, 4);
     tcase_add_test(tcase, a_name_is_no_proof);
