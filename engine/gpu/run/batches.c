@@ -2,6 +2,7 @@
 #include "engine/gpu/run/batches.h"
 
 #include "engine/base/process/check.h"
+#include "engine/base/process/clock.h"
 #include "engine/gpu/model/model_taken.h"
 #include "engine/gpu/run/pick.h"
 #include "engine/gpu/run/round_fills.h"
@@ -9,6 +10,11 @@
 #include "engine/model/backend.h"
 
 #include <sched.h>
+
+/* A round is urgent beside one of so many times its memory, which goes with voxels and channels. */
+#define URGENT_TIMES 8
+/* The longest rest behind an urgent round. */
+#define REST_NS_MAX (100 * VX_NS_PER_MS)
 
 vx_status vx_gpu_batches_open(struct vx_gpu_batches *batches, struct vx_kernel_set *set,
                               struct vx_why *why)
@@ -119,11 +125,32 @@ static void times_share(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
         other->shared_ns += vx_gpu_spans_shared(&spans[0], &spans[1]);
 }
 
+static bool round_is_urgent(struct vx_gpu_batches *batches,
+                            const struct vx_gpu_slot *slot)
+{
+    const struct vx_gpu_slot *other = other_of(batches, slot);
+    return slot->batch->brief ||
+           (other->running && other->round.bytes / URGENT_TIMES >= slot->round.bytes);
+}
+
+static bool still_rests(struct vx_gpu_batches *batches, const struct vx_gpu_slot *slot)
+{
+    return other_of(batches, slot)->running && vx_clock_ns() < slot->rest_until_ns;
+}
+
+static void rest_begin(struct vx_gpu_slot *slot)
+{
+    const i64 took_ns = slot->round.device_ns;
+    if (!slot->urgent) return;
+    slot->rest_until_ns = vx_clock_ns() + (took_ns < REST_NS_MAX ? took_ns : REST_NS_MAX);
+}
+
 static void round_finish(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot,
                          vx_status status, const struct vx_why *why)
 {
     struct vx_gpu_round *round = &slot->round;
     vx_gpu_round_finish(round, status, why);
+    rest_begin(slot);
     for (i32 i = 0; i < round->members_count; i++)
         if (round->members[i].again)
             slot->states[vx_gpu_slot_index(slot, round->members[i].item)] =
@@ -222,6 +249,8 @@ static void round_begin(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
     round->device_ns = slot->shared_ns = 0;
     round->times_count = 1;
     round->ends_beside = false;
+    slot->urgent = round_is_urgent(batches, slot);
+    vx_gpu_lane_hurry(&slot->lane, slot->urgent);
     vx_gpu_round_hold(round, &refused);
     if (refused) {
         round_return(slot);
@@ -303,10 +332,12 @@ static vx_status round_ready(const struct vx_gpu_slot *slot, struct vx_why *why,
     return vx_gpu_event_done(slot->lane.gpu, slot->lane.made, why, ready);
 }
 
-/* Starts the batch's next round, leaves the batch waiting for memory, or
+/* Starts the batch's next round, leaves the batch waiting for memory or at rest, or
  * ends the batch. */
 static void slot_go(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot)
 {
+    slot->rests = slot->batch && !slot->running && still_rests(batches, slot);
+    if (slot->rests) return;
     while (slot->batch && !slot->running) {
         if (vx_gpu_pick(&batches->room, slot)) {
             if (!take_block(batches, slot)) return;
@@ -337,7 +368,6 @@ void vx_gpu_batches_submit(struct vx_gpu_batches *batches, struct vx_model *mode
     struct vx_gpu_slot *slot = batches->slots;
     if (slot->batch) slot = other_of(batches, slot);
     VX_ASSERT(!slot->batch);
-    vx_gpu_lane_hurry(&slot->lane, batch->brief);
     slot->batch = batch;
     slot->model = model;
     slot->number = ++batches->submitted;
@@ -371,6 +401,7 @@ static void poll(struct vx_gpu_batches *batches)
         struct vx_gpu_slot *slot = &batches->slots[i];
         struct vx_why why = {{0}};
         bool ready = true;
+        if (slot->rests) slot_go(batches, slot);
         if (!slot->running) continue;
         while (slot->running && ready) {
             vx_status status = round_ready(slot, &why, &ready);
@@ -399,7 +430,7 @@ static bool await(struct vx_gpu_batches *batches)
      * those of later stages wait for layers. */
     const bool soon =
         slot->stage == VX_GPU_STAGE_SIZES && !slot->round.made.levels.stage.now;
-    if ((goes[0] && goes[1]) || soon) {
+    if ((goes[0] && goes[1]) || soon || slots[0].rests || slots[1].rests) {
         sched_yield();
         return true;
     }

@@ -7,6 +7,10 @@
  * of device memory: the first lane allocates from its beginning, the second from its end.
  * A round that does not fit beside the other lane's round waits until that one ends.
  *
+ * A round beside a much larger one, or of a brief batch, is urgent (lane.h): it would wait for all
+ * that the other has launched, which may be seconds.  Then its lane rests for as long as that took,
+ * so that the larger one has at least half of the device.
+ *
  *   VX_TRY(vx_gpu_batches_open(&batches, set, &why));     (batches.room is set)
  *   vx_gpu_batches_submit(&batches, model, batch);
  *   batch = vx_gpu_batches_collect(&batches, true);
@@ -58,7 +62,10 @@ struct vx_gpu_slot {
     struct vx_model *model;
     struct vx_batch *batch; /* NULL = the slot is free */
     u8 states[VX_BATCH_ITEMS_MAX];
-    bool running;            /* the round is on the device */
+    bool running; /* the round is on the device */
+    bool urgent;  /* it, or the last one, is on the lane's urgent streams */
+    bool rests;   /* the next one waits until then, while the other lane's runs */
+    i64 rest_until_ns;
     enum vx_gpu_stage stage; /* of the round that runs */
     i64 shared_ns; /* of the round's time: already counted for the other lane's batch */
     u64 number;    /* of the batch, in the order of submission */

@@ -1,9 +1,9 @@
 /* lane - one of a device's two main streams, with the streams beside it, events and memory that
  * a round needs.
  *
- * It has its streams twice.  A brief batch beside a long one takes the urgent ones: a device gives
+ * It has its streams twice.  A round beside a much longer one takes the urgent ones: a device gives
  * its processors to blocks in the order of their streams' priority, and to blocks of one priority as
- * they come, so that those of the brief batch waited for all that the long one had launched.
+ * they come, so that those of the short round waited for all that the long one had launched.
  *
  * Events time the parts of a round.  Page-locked host memory, and device memory of the
  * same size, hold the descriptions that are uploaded and the results that the host reads.
@@ -56,7 +56,7 @@ struct vx_gpu_lane_streams {
 struct vx_gpu_lane {
     u32 bit; /* this lane in vx_gpu_geometry.writers; set before open */
     struct vx_gpu *gpu;
-    struct vx_gpu_lane_streams streams[2]; /* usual; urgent, for brief batches */
+    struct vx_gpu_lane_streams streams[2]; /* usual; urgent */
     /* The streams of its rounds: main and beside of one of the two. */
     struct vx_gpu_queue queue;
     struct vx_gpu_stream *beside[VX_GPU_BESIDE_STREAMS];
@@ -84,7 +84,7 @@ struct vx_gpu_lane {
 VX_MUST_USE vx_status vx_gpu_lane_open(struct vx_gpu *gpu, struct vx_kernel_set *set,
                                        struct vx_why *why, struct vx_gpu_lane *lane);
 void vx_gpu_lane_close(struct vx_gpu_lane *lane); /* a lane of zeros is closed */
-/* Its next rounds go before what usual streams have not begun, or do not; none of them runs. */
+/* Its next round goes before what usual streams have not begun, or does not; none of it runs. */
 void vx_gpu_lane_hurry(struct vx_gpu_lane *lane, bool urgent);
 VX_MUST_USE vx_status vx_gpu_lane_mark(struct vx_gpu_lane *lane, enum vx_gpu_mark mark,
                                        struct vx_why *why);

@@ -12,40 +12,80 @@
 static struct vx_gpu_mix mix;
 static struct vx_model *model;
 
-/* A brief batch goes before what the other one has launched, and no other batch does.  Answers do not
- * depend on it, nor on which lane is brief. */
-START_TEST(a_brief_batch_is_urgent)
+/* The engine with requests of the bits `which`, on which events are polled four times. */
+static void set_up_mix(u32 which)
 {
-    const struct vx_gpu_mix_pick pick = {.request = 3, .nameless = true};
     vx_gpu_mix_write("fp16");
     vx_gpu_mix_open(1, &mix);
     model = vx_gpu_rig_load(vx_rig_root);
-    vx_gpu_mix_expect(&mix, model, 1u << 3);
+    vx_gpu_mix_expect(&mix, model, which);
     vx_engine_unload(vx_gpu_rig_engine, &model);
     vx_fake_set(&(struct vx_fake_settings){.event_polls = 4});
     vx_gpu_rig_reopen(64 << 20, NULL);
     model = vx_gpu_rig_load(vx_rig_root);
     mix.signature = vx_model_signature(model);
-    for (i32 brief = 0; brief < 4; brief++) { /* a bit for each batch */
-        struct vx_gpu_mix_sent *sent[2];
-        const i64 launches = vx_fake_launches(), urgent = vx_fake_launches_urgent();
-        for (i32 b = 0; b < 2; b++) {
-            sent[b] = vx_gpu_mix_send(&mix, &pick, 1);
-            sent[b]->batch.brief = brief >> b & 1;
-            vx_engine_submit(vx_gpu_rig_engine, model, &sent[b]->batch);
-        }
-        for (i32 b = 0; b < 2; b++) {
-            struct vx_gpu_mix_sent *ended =
-                (void *)vx_engine_collect(vx_gpu_rig_engine, true);
-            ck_assert(ended == sent[0] || ended == sent[1]);
-            ck_assert_int_eq(vx_gpu_mix_check(&mix, &ended, false), 1);
-        }
-        const i64 both = vx_fake_launches() - launches;
-        ck_assert_int_eq(2 * (vx_fake_launches_urgent() - urgent),
-                         both * ((brief & 1) + (brief >> 1)));
-    }
+}
+
+static void tear_down_mix(void)
+{
     vx_engine_unload(vx_gpu_rig_engine, &model);
     vx_gpu_mix_close(&mix);
+}
+
+/* Launches of two batches that run together, and of them those on urgent streams. */
+struct launches {
+    i64 all, urgent;
+};
+
+static struct launches send_two(const i32 requests[2], i32 brief)
+{
+    struct launches launches = {vx_fake_launches(), vx_fake_launches_urgent()};
+    struct vx_gpu_mix_sent *sent[2];
+    for (i32 b = 0; b < 2; b++) {
+        const struct vx_gpu_mix_pick pick = {.request = requests[b], .nameless = true};
+        sent[b] = vx_gpu_mix_send(&mix, &pick, 1);
+        sent[b]->batch.brief = brief >> b & 1;
+        vx_engine_submit(vx_gpu_rig_engine, model, &sent[b]->batch);
+    }
+    for (i32 b = 0; b < 2; b++) {
+        struct vx_gpu_mix_sent *ended =
+            (void *)vx_engine_collect(vx_gpu_rig_engine, true);
+        ck_assert(ended == sent[0] || ended == sent[1]);
+        ck_assert_int_eq(vx_gpu_mix_check(&mix, &ended, false), 1);
+    }
+    launches.all = vx_fake_launches() - launches.all;
+    launches.urgent = vx_fake_launches_urgent() - launches.urgent;
+    return launches;
+}
+
+/* A brief batch goes before what the other one has launched.  Answers do not depend on it, nor on
+ * which lane is brief. */
+START_TEST(a_brief_batch_is_urgent)
+{
+    static const i32 same[2] = {3, 3};
+    set_up_mix(1u << 3);
+    for (i32 brief = 0; brief < 4; brief++) { /* a bit for each batch */
+        const struct launches launches = send_two(same, brief);
+        ck_assert_int_eq(2 * launches.urgent,
+                         launches.all * ((brief & 1) + (brief >> 1)));
+    }
+    tear_down_mix();
+}
+END_TEST
+
+/* So does one beside a much larger one, whatever its caller knows of it; the larger one, and one
+ * that was there before it, do not. */
+START_TEST(a_small_batch_is_urgent_beside_a_large_one)
+{
+    enum { SMALL = 2, LARGE = 4 };
+    static const i32 behind[2] = {LARGE, SMALL}, before[2] = {SMALL, LARGE},
+                     alike[2] = {SMALL, SMALL};
+    set_up_mix(1u << SMALL | 1u << LARGE);
+    ck_assert_int_eq(send_two(alike, 0).urgent, 0); /* and what is launched once */
+    const struct launches small = send_two(alike, 0);
+    ck_assert_int_eq(send_two(before, 0).urgent, 0);
+    ck_assert_int_eq(2 * send_two(behind, 0).urgent, small.all);
+    tear_down_mix();
 }
 END_TEST
 
@@ -74,6 +114,7 @@ int main(void)
     TCase *tcase = tcase_create("brief");
     tcase_add_checked_fixture(tcase, vx_gpu_rig_set_up, vx_gpu_rig_tear_down);
     tcase_add_test(tcase, a_brief_batch_is_urgent);
+    tcase_add_test(tcase, a_small_batch_is_urgent_beside_a_large_one);
     tcase_add_test(tcase, a_large_block_keeps_room_for_brief_batches);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
