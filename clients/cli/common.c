@@ -146,6 +146,21 @@ int cli_say_input(const char *command, const struct voxel_error *error)
     return CLI_USAGE;
 }
 
+/* Right voxels hardly ever look so: --quiet does not hide this. */
+static void say_scattered(const char *command, const char *file,
+                          const struct cloud *cloud)
+{
+    char size[CLOUD_SIZE_BYTES];
+    fprintf(stderr,
+            "voxel %s: warning: %s: hardly any of the %" PRId64
+            " voxels has another beside it, so a network sees each alone: %s%s%s\n",
+            command, file, cloud->count,
+            cloud->whole ? "are the integers voxels? those in another unit need --voxel"
+                         : "is the size of a voxel, ",
+            cloud->whole ? "" : cloud_size_text(cloud, size),
+            cloud->whole ? " SIZE" : ", in the unit of the positions?");
+}
+
 void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud,
                    bool quiet)
 {
@@ -155,6 +170,7 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
                 "voxel %s: %s: left out %" PRId64
                 " of the points, which have no position (NaN or infinite)\n",
                 command, file, cloud->dropped);
+    if (cloud->scattered) say_scattered(command, file, cloud);
     if (quiet) return;
     if (cloud->merged)
         fprintf(stderr,

@@ -44,6 +44,8 @@ static const char examples[] =
     "points with --voxel, are put on a grid: points that share a voxel are merged, and\n"
     "their feats are averaged. The voxel_size of a file of integers (a comment of a\n"
     ".ply, in a .npz a number, or three) has no effect on the voxels; OUT gets it.\n"
+    "A file of integer voxels needs no --voxel: the option would divide them again.\n"
+    "A .npz's voxel_size is never used to place points.\n"
     "With --voxel SIZE a point p lies in voxel floor(p / SIZE + 1/1024), because files\n"
     "of floats hold the corner of voxel 17 as 16.9999 sizes. For the exact floor of a\n"
     "training store floor(p / SIZE) as integers and use --voxel 1.\n\n"

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `voxel` says of a file's data before it sends them: units, types, numbers that are none."""
+import os
+import subprocess
+
+import numpy as np
+
+from voxeld_process import PATIENCE
+
+
+def voxel(daemon, folder, *words, command="infer"):
+    return subprocess.run([os.environ["VOXEL"], command, "--server", daemon.grpc, "--model", "conv",
+                           *map(str, words)], cwd=folder, capture_output=True, text=True,
+                          timeout=PATIENCE)
+
+
+def wall(side=12):
+    """A wall of voxels [N, 3], and feats of four channels."""
+    coords = np.stack([*np.indices((side, side)).reshape(2, -1), np.zeros(side * side, int)], 1)
+    return coords.astype(np.int32), np.ones((len(coords), 4), np.float32)
+
+
+def test_voxels_are_not_divided_again(daemon, tmp_path):
+    """Each would be alone, and the answer that of single voxels."""
+    coords, feats = wall()
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=0.07)
+    for command, words in (("infer", ("a.npz", "-o", "out.npz")), ("bench", ("a.npz",)),
+                           ("perf-data", ("--from", "a.npz", "-o", "out.json"))):
+        done = voxel(daemon, tmp_path, *words, "--voxel", 0.07, command=command)
+        assert done.returncode == 2 and (
+            "the positions are integers, so --voxel 0.07 would put neighbours 14.3 voxels apart: "
+            "voxels need no --voxel") in done.stderr, done
+    assert not list(tmp_path.glob("out*"))
+    assert voxel(daemon, tmp_path, "a.npz", "--voxel", 2).returncode == 0
+
+
+def test_voxels_that_are_all_alone_are_told(daemon, tmp_path):
+    """A size in another unit than the positions'; a cloud may be so, and is answered."""
+    coords, feats = wall()
+    np.savez(tmp_path / "points.npz", coords=coords * 0.05, feats=feats)
+    np.savez(tmp_path / "mm.npz", coords=coords * 50, feats=feats)
+    alone = "warning: {}: hardly any of the 144 voxels has another beside it, so a network sees " \
+        "each alone: "
+    for file, size, asks in (("points.npz", ("--voxel", 0.002),
+                              "is the size of a voxel, 0.002, in the unit of the positions?"),
+                             ("mm.npz", (), "are the integers voxels? those in another unit need "
+                              "--voxel SIZE")):
+        for quiet in ((), ("-q",)):
+            done = voxel(daemon, tmp_path, file, *size, *quiet)
+            assert done.returncode == 0, done.stderr
+            assert f"voxel infer: {alone.format(file)}{asks}\n" in done.stderr, done.stderr
+    for file, size in (("points.npz", 0.05), ("mm.npz", 50)):
+        assert voxel(daemon, tmp_path, file, "--voxel", size, "-q").stderr == ""
