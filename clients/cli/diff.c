@@ -82,6 +82,8 @@ static int record_models(const struct diff_options *o, struct diff_source *sides
     }
     int code = find_example(o, sides, found, &wanted.example);
     if (code) return code;
+    if (o->picture && out_check_input(o->picture, wanted.example, &error))
+        return cli_say_input("diff", &error);
     for (int i = 0; i < 2; i++)
         wanted.outputs_only |= !sides[i].model && !sides[i].recording.layers_count;
     for (int i = 0; i < 2; i++) {
@@ -213,11 +215,20 @@ static int run_diff(const struct diff_options *o, struct diff_source *sides)
     return code;
 }
 
+static enum voxel_code check_picture(const struct diff_options *o,
+                                     struct voxel_error *error)
+{
+    const char *const inputs[] = {o->sides[0], o->sides[1], o->example};
+    enum voxel_code code = render_check_path(o->picture, error);
+    for (int i = 0; i < 3 && !code; i++)
+        if (inputs[i]) code = out_check_input(o->picture, inputs[i], error);
+    return code ? code : out_check(o->picture, error);
+}
+
 static int check_options(const struct command *command, struct diff_options *o)
 {
     static const char drawn[] = "it applies only to --render PNG";
     struct voxel_error error;
-    enum voxel_code code = VOXEL_OK;
     const struct option_idle idle[] = {
         {"draw", !o->picture, drawn},
         {"sample", !o->picture, drawn},
@@ -229,9 +240,7 @@ static int check_options(const struct command *command, struct diff_options *o)
     };
     if (!o->sides[1]) return say("expected two runs, A and B (see voxel diff --help)");
     if (options_refuse_idle(command, idle, sizeof idle / sizeof *idle)) return CLI_USAGE;
-    if (o->picture) code = render_check_path(o->picture, &error);
-    if (o->picture && !code) code = out_check(o->picture, &error);
-    if (code) return cli_say_input("diff", &error);
+    if (o->picture && check_picture(o, &error)) return cli_say_input("diff", &error);
     return view_read(command, &o->view, &o->render);
 }
 

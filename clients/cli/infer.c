@@ -84,6 +84,8 @@ static enum voxel_code check_paths(const struct infer_options *options,
     if (options->out) code = save_check_path(options->out, options->file, error);
     if (!code && options->out) code = out_check(options->out, error);
     if (!code && options->picture) code = render_check_path(options->picture, error);
+    if (!code && options->picture)
+        code = out_check_input(options->picture, options->file, error);
     if (!code && options->picture) code = out_check(options->picture, error);
     return code;
 }

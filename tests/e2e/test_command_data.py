@@ -51,3 +51,22 @@ def test_voxels_that_are_all_alone_are_told(daemon, tmp_path):
             assert f"voxel infer: {alone.format(file)}{asks}\n" in done.stderr, done.stderr
     for file, size in (("points.npz", 0.05), ("mm.npz", 50)):
         assert voxel(daemon, tmp_path, file, "--voxel", size, "-q").stderr == ""
+
+
+def test_no_picture_is_drawn_over_an_input(daemon, tmp_path):
+    """Its name ends in .png, and it leads to the scan, or to a recording."""
+    coords, feats = wall()
+    np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
+    np.savez(tmp_path / "r.npz", coords=np.insert(coords, 0, 0, 1), feats=feats,
+             **{"layer.x": feats})
+    before = [(tmp_path / name).read_bytes() for name in ("a.npz", "r.npz")]
+    for name in "ar":
+        (tmp_path / f"{name}.png").symlink_to(f"{name}.npz")
+    said = [voxel(daemon, tmp_path, "a.npz", "--render", "a.png")]
+    for sides in (("a.npz", "r.npz"), ("r.npz", "a.npz")):
+        said.append(subprocess.run([os.environ["VOXEL"], "diff", *sides, "--render", "r.png"],
+                                   cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE))
+    for done, name in zip(said, "arr"):
+        assert done.returncode == 2, done.stdout
+        assert f"{name}.png is the input and would be overwritten" in done.stderr, done.stderr
+    assert before == [(tmp_path / name).read_bytes() for name in ("a.npz", "r.npz")]
