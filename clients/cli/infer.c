@@ -50,11 +50,11 @@ static const char examples[] =
     "of floats hold the corner of voxel 17 as 16.9999 sizes. For the exact floor of a\n"
     "training store floor(p / SIZE) as integers and use --voxel 1.\n\n"
     "Feats: 8-bit unsigned feats (colours) of a .ply are divided by 255; uint8 and bool\n"
-    "feats of a .npz are refused. --raw-feats sends both unchanged. Without feats a\n"
-    "model of one channel gets 1 everywhere.\n\n"
-    "Samples: a file that has samples elsewhere is refused, and so is a .npz with an\n"
-    "array that may hold samples, such as N integers beside coords [N,3]. --one-sample\n"
-    "accepts such a file as one sample.\n\n"
+    "feats of a .npz, and unsigned 16 bits of both, are refused. --raw-feats sends them\n"
+    "unchanged. Without feats a model of one channel gets 1 everywhere.\n\n"
+    "Samples: a file that has samples elsewhere is refused, as in a property frame or\n"
+    "scan_id, and so is a .npz with an array that may hold samples, such as N integers\n"
+    "beside coords [N,3]. --one-sample accepts such a file as one sample.\n\n"
     "Names: --name-geometry prints NAME:DIGEST. Given both, --coords-ref refuses a FILE\n"
     "with other coords, or with the same in another order; with --resend it sends them.\n"
     "Given NAME alone, --coords-ref cannot compare, and assumes that NAME stands for\n"
@@ -102,7 +102,7 @@ static int check_idle(const struct command *command, const struct infer_options 
         {"size", !o->picture, drawn},
         {"up", !o->picture, drawn},
         {"isometric", !o->picture, drawn},
-        {"raw-feats", npy, "it applies only to 8-bit feats of a .ply or .npz"},
+        {"raw-feats", npy, "it applies only to feats of a .ply or .npz"},
         {"raw-feats", ply && !o->feats, "it applies only to --feats NAMES"},
         {"one-sample", npy, "it applies only to a .ply or .npz; a .npy has only coords"},
     };

@@ -168,12 +168,16 @@ static enum voxel_code settle_samples(const struct archive *archive,
         "is the sample");
 }
 
-/* Refuses 8-bit feats unless --raw-feats is set: they may be colours, 0 to 255 here but 0
- * to 1 from a .ply, and the file does not tell which of the two the network expects. */
+/* Refuses unsigned feats of 8 and 16 bits unless --raw-feats is set: they may be colours, 0
+ * to 255 here but 0 to 1 from a .ply, or the bits of bfloat16, and the file does not tell
+ * what the network expects. */
 static enum voxel_code check_scale(const struct feats_asked *asked, const char *name,
                                    const struct npy *feats, struct voxel_error *error)
 {
-    if (asked->raw || feats->size != 1 || feats->kind == 'i') return VOXEL_OK;
+    if (asked->raw || feats->kind == 'i') return VOXEL_OK;
+    if (feats->kind == 'u' && feats->size == 2)
+        return feats_refuse_16(&(struct feats_named){"array", name, "uint16"}, error);
+    if (feats->size != 1) return VOXEL_OK;
     if (feats->kind == 'b')
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the array '%s' is bool: expected numbers; store it as "

@@ -59,7 +59,8 @@ def test_samples_of_a_ply_are_of_any_type(daemon, client, grid, tmp_path, sample
     assert "not used" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["batch", "batch_idx", "b", "sample_id", "Sample"])
+@pytest.mark.parametrize("name", ["batch", "batch_idx", "b", "sample_id", "Sample", "frame",
+                                  "scan_id"])
 def test_samples_under_another_name_are_refused(daemon, grid, tmp_path, name):
     coords, feats = grid
     write_ply(tmp_path / "a.ply", columns_of(grid, f"float {name}"))
@@ -95,8 +96,8 @@ def test_an_array_that_may_be_samples_is_refused(daemon, client, grid, tmp_path,
     assert done.returncode == 2 and "--one-sample: expected coords [N,3], got [N,4]" in done.stderr
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, bool])
-def test_feats_of_8_bits_are_of_no_known_scale(daemon, client, grid, tmp_path, dtype):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, bool])
+def test_unsigned_feats_are_of_no_known_scale(daemon, client, grid, tmp_path, dtype):
     coords, feats = grid[0], (np.abs(grid[1]) * 90).astype(dtype)
     np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
     done = voxel(daemon, tmp_path, "a.npz", "-o", "out.npz")
