@@ -173,10 +173,19 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
         code = add_feats(points, i, cloud, row, error);
         if (code) return code;
     }
-    for (int64_t row = 0; cloud->feats && row < cloud->count; row++)
-        for (int32_t c = 0; c < channels; c++)
+    for (int64_t row = 0; cloud->feats && row < cloud->count; row++) {
+        bool odd = false;
+        for (int32_t c = 0; c < channels; c++) {
             cloud->feats[row * channels + c] /= weights[row];
-    return VOXEL_OK;
+            odd |= !isfinite(cloud->feats[row * channels + c]);
+        }
+        cloud->feats_odd += odd;
+    }
+    if (cloud->count || !cloud->dropped) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "none of the %lld points has a position: all are NaN or "
+                           "infinite",
+                           (long long)points->count);
 }
 
 /* Refuses a size with which no two voxels could be neighbours, and positions without one. */
@@ -193,8 +202,10 @@ static enum voxel_code check_size(const struct points *points, double size,
     return voxel_error_set(
         error, VOXEL_INVALID_ARGUMENT,
         "the positions are floats: set the size of a voxel in their unit with "
-        "--voxel SIZE (1 if they are voxels already), or in a .ply with the line "
-        "'comment voxel_size 0.1'");
+        "--voxel SIZE (1 if they are voxels already)%s",
+        points->size_idle ? "; the voxel_size of a .npz is not used to place points, "
+                            "which may be voxels already"
+                          : ", or in a .ply with the line 'comment voxel_size 0.1'");
 }
 
 enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
@@ -208,6 +219,7 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
         if (cloud->whole && !(cloud->size[k] > 0)) cloud->size[k] = 1.0;
     }
     cloud->scaled = points->scaled;
+    memcpy(cloud->size_came, points->size_came, sizeof cloud->size_came);
     memcpy(cloud->offers, points->offers, sizeof cloud->offers);
     memcpy(cloud->unused, points->unused, sizeof cloud->unused);
     enum voxel_code code = check_size(points, size, cloud, error);

@@ -19,7 +19,7 @@
  * Limits   POINTS_MAX points; coordinates that fit int32 (the server's range is smaller,
  *          and the server reports what is outside).
  * Fails    INVALID_ARGUMENT when float points come without a size, integers with one below
- *          1, a coordinate is too large, two rows of a file of voxels are the same, or
+ *          1, no point has a position, a coordinate is too large, two rows of a file of voxels are the same, or
  *          feats sum to more than a float holds.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -50,8 +50,11 @@ struct cloud {
      * in another unit than the size's.  A cloud may be so, but a network then sees each
      * voxel alone. */
     bool scattered;
+    /* Voxels with a feat that is NaN or infinite, as most numbers of an answer then are. */
+    int64_t feats_odd;
     /* As in struct points. */
     bool scaled;
+    char size_came[SIZE_CAME_BYTES];
     char offers[OFFERS_BYTES], unused[OFFERS_BYTES];
 };
 

@@ -171,7 +171,18 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
                 " of the points, which have no position (NaN or infinite)\n",
                 command, file, cloud->dropped);
     if (cloud->scattered) say_scattered(command, file, cloud);
+    if (cloud->feats_odd)
+        fprintf(stderr,
+                "voxel %s: warning: %s: feats are NaN or infinite in %" PRId64
+                " of the %" PRId64 " voxels, and so may be what a network makes of them "
+                "and of their neighbours\n",
+                command, file, cloud->feats_odd, cloud->count);
     if (quiet) return;
+    if (*cloud->size_came)
+        fprintf(stderr,
+                "voxel %s: %s: its voxel_size is not used: expected a number above 0, or "
+                "three, got %s\n",
+                command, file, cloud->size_came);
     if (cloud->merged)
         fprintf(stderr,
                 "voxel %s: %s: merged %" PRId64 " of %" PRId64

@@ -102,6 +102,7 @@ static int check_idle(const struct command *command, const struct infer_options 
         {"size", !o->picture, drawn},
         {"up", !o->picture, drawn},
         {"isometric", !o->picture, drawn},
+        {"layers", o->quiet, "--quiet hides what it prints"},
         {"raw-feats", npy, "it applies only to feats of a .ply or .npz"},
         {"raw-feats", ply && !o->feats, "it applies only to --feats NAMES"},
         {"one-sample", npy, "it applies only to a .ply or .npz; a .npy has only coords"},

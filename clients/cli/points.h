@@ -40,6 +40,8 @@
 /* Room for a list of names, for sentences. */
 #define OFFERS_BYTES 256
 
+#define SIZE_CAME_BYTES 64
+
 struct feats_asked {
     const char *names; /* "red,green,blue"; NULL = none of a .ply, `feats` of a .npz */
     bool raw;          /* unsigned values of 8 and 16 bits are taken as they are */
@@ -48,12 +50,16 @@ struct feats_asked {
 
 struct points {
     int64_t count;
-    double *xyz;               /* [count, 3]; NaN where the file has NaN */
-    int32_t *sample;           /* [count], or NULL: all of sample 0 */
-    int32_t channels;          /* of feats */
-    float *feats;              /* [count, channels], or NULL: there are none */
-    bool whole;                /* the file's coordinates are integers */
-    double voxel_size[3];      /* along each axis, from the file; 0 = it has none */
+    double *xyz;          /* [count, 3]; NaN where the file has NaN */
+    int32_t *sample;      /* [count], or NULL: all of sample 0 */
+    int32_t channels;     /* of feats */
+    float *feats;         /* [count, channels], or NULL: there are none */
+    bool whole;           /* the file's coordinates are integers */
+    double voxel_size[3]; /* along each axis, from the file; 0 = it has none */
+    /* Of a .npz whose voxel_size is not used: of floats, which it does not place, or, in
+     * `size_came`, of no number above 0, or three: "-1", "0.1 0 0.1". */
+    bool size_idle;
+    char size_came[SIZE_CAME_BYTES];
     bool scaled;               /* some feats were divided by 255 */
     char offers[OFFERS_BYTES]; /* what could be feats: "intensity, red"; cut if longer */
     char unused[OFFERS_BYTES]; /* those of them that were not asked for */

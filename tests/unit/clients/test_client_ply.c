@@ -128,6 +128,9 @@ static const struct {
     {"ply\nformat ascii 1.0\n", "has no end"},
     {"ply\nformat binary 1.0\nend_header\n",
      "expected ascii, binary_little_endian or binary_big_endian"},
+    {"ply\nformat ascii 2.0\n",
+     "header line 'format ascii 2.0': expected the version 1.0 of the format"},
+    {"ply\nformat binary_little_endian 1.1\n", "expected the version 1.0"},
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty float y\n"
      "property float z\nend_header\n1.5 2 3\n",
      "a value that does not fit its type"},

@@ -104,6 +104,10 @@ START_TEST(a_size_is_needed_and_bounded)
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "--voxel SIZE (1 if they are voxels already)"), "%s",
                   error.text);
+    points.size_idle = true;
+    ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(error.text, "the voxel_size of a .npz is not used to place"),
+                  "%s", error.text);
     for (int k = 0; k < 3; k++) points.voxel_size[k] = 0.1;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "point 0: column 1 (y of a .ply) gives voxel 1e+31"),
@@ -139,6 +143,29 @@ START_TEST(integers_take_no_size_below_1)
     points.whole = false;
     ck_assert_int_eq(cloud_make(&points, 0.07, &cloud, &error), VOXEL_OK);
     cloud_fini(&cloud);
+}
+END_TEST
+
+START_TEST(what_is_no_number_is_counted)
+{
+    double xyz[] = {0, 0, 0, NAN, 0, 0, 0, INFINITY, 0, 1, 0, 0, 1, 0, 0};
+    float feats[] = {1, NAN, 2, 3, 4, 5, -INFINITY, INFINITY, 6, 7};
+    struct points points = {.count = 5, .xyz = xyz, .feats = feats, .channels = 2};
+    struct cloud cloud;
+    struct voxel_error error;
+    ck_assert_int_eq(cloud_make(&points, 1, &cloud, &error), VOXEL_OK);
+    ck_assert_int_eq(cloud.count, 2);
+    ck_assert_int_eq(cloud.dropped, 2);
+    ck_assert_int_eq(cloud.feats_odd, 2);
+    cloud_fini(&cloud);
+    /* Nothing left to ask about, as from a file of other positions. */
+    points.xyz += 3;
+    points.feats = NULL;
+    points.count = 2;
+    ck_assert_int_eq(cloud_make(&points, 1, &cloud, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text,
+                     "none of the 2 points has a position: all are NaN or infinite");
+    ck_assert_ptr_null(cloud.coords);
 }
 END_TEST
 
@@ -322,6 +349,7 @@ int main(void)
     tcase_add_test(tcase, integers_are_coordinates);
     tcase_add_test(tcase, a_size_is_needed_and_bounded);
     tcase_add_test(tcase, integers_take_no_size_below_1);
+    tcase_add_test(tcase, what_is_no_number_is_counted);
     tcase_add_loop_test(tcase, voxels_without_neighbours_are_scattered, 0,
                         sizeof lines / sizeof *lines);
     tcase_add_test(tcase, voxels_at_the_ends_are_looked_at);
