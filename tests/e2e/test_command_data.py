@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `voxel` says of a file's data before it sends them: units, types, numbers that are none."""
+import json
 import os
+import re
+import signal
+import socket
 import subprocess
+import time
 
 import numpy as np
+import pytest
 
-from voxeld_process import PATIENCE
+from voxeld_process import PATIENCE, Daemon
 
 
 def voxel(daemon, folder, *words, command="infer"):
@@ -70,3 +76,42 @@ def test_no_picture_is_drawn_over_an_input(daemon, tmp_path):
         assert done.returncode == 2, done.stdout
         assert f"{name}.png is the input and would be overwritten" in done.stderr, done.stderr
     assert before == [(tmp_path / name).read_bytes() for name in ("a.npz", "r.npz")]
+
+
+def test_a_bench_sends_a_voxel_at_least(daemon, tmp_path):
+    np.savez(tmp_path / "none.npz", coords=np.zeros((0, 3), np.int32))
+    for words, says in ((("-n", 0), "--voxels: expected a whole number from 1 to"),
+                        (("none.npz",), "none.npz: expected a voxel at least, got none")):
+        done = voxel(daemon, tmp_path, *words, "--requests", 1, command="bench")
+        assert done.returncode == 2 and says in done.stderr, done
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_a_bench_whose_server_ends_does_not_know_its_means(repository, tmp_path, json_too):
+    """Nor asks it again and again as fast as it can: 181,148 requests failed in 2.5 s."""
+    words = ("--duration", "600", "-c", "2", *(["--json"] if json_too else []))
+    with Daemon(repository, tmp_path) as one:
+        bench = subprocess.Popen([os.environ["VOXEL"], "bench", "--server", one.grpc, "--model",
+                                  "conv", *words], text=True, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        one.wait_for("requests after the warm-up", lambda: one.metrics().get(
+            'voxeld_requests_total{code="OK"}', 0) > 50)
+        begin = time.monotonic()
+    host, port = one.grpc.rsplit(":", 1)
+    with socket.create_server((host, int(port))) as nobody:  # says when bench misses its server
+        nobody.settimeout(PATIENCE)
+        nobody.accept()[0].close()
+    time.sleep(1)  # sleep: in which no more requests may fail than pauses allow
+    bench.send_signal(signal.SIGINT)
+    out, err = bench.communicate(timeout=PATIENCE)
+    paused = (time.monotonic() - begin) / 0.1
+    assert bench.returncode == 1, (bench.returncode, err)
+    if json_too:
+        said = json.loads(out)
+        failed = said["failed"]
+        assert all(said["server_" + name] is None for name in ("count", "queue_us", "compute_us"))
+    else:
+        assert "measured by the server: not known, since it did not answer" in out, out
+        failed = sum(map(int, re.findall(r"^failed .* (\d+)$", out, re.M)))
+    # Two under way, a pause of 100 ms after each; and what a server that stops refuses.
+    assert 0 < failed <= 2 * (paused + 2) + 10, (failed, paused)
