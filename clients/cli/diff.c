@@ -32,8 +32,9 @@ static const char examples[] =
     "as model@cuda:0,fp32; without @DEVICE it is the CPU.\n\n"
     "Rows are matched by their voxels. A layer is over the bound if its worst element\n"
     "differs by more than --bound times its largest element in A, if one run has voxels\n"
-    "that the other has not, or if more than that share of its labels differ. What\n"
-    "only one run has is listed and does not count.\n\n"
+    "that the other has not, or if more than that share of its labels differ. An output\n"
+    "that only one run has is over the bound; such a layer is listed and does not "
+    "count.\n\n"
     "The picture: a voxel's colour is its worst error, from dark violet (a hundredth of\n"
     "the bound, or less) over teal (the bound) to pale yellow (a hundred times the\n"
     "bound, or a voxel of one run alone).\n\n"
@@ -166,8 +167,12 @@ static int compare_all(struct diff_table *table)
         if (compare_row(table, row, &error)) return cli_say_input("diff", &error);
     }
     cli_progress(NULL);
-    if (table->count) return CLI_DONE;
-    return say("there is nothing to compare: no layer and no output is in both runs");
+    if (!table->count)
+        return say("there is nothing to compare: no layer and no output is in both runs");
+    if (diff_table_is_empty(table))
+        return say("there is nothing to compare: all layers and outputs have 0 rows in "
+                   "both runs");
+    return CLI_DONE;
 }
 
 /* --- what is made of it --- */
@@ -210,7 +215,7 @@ static int run_diff(const struct diff_options *o, struct diff_source *sides)
     else if (!code && !o->quiet)
         diff_table_print(&table);
     if (!code) code = draw(o, &table);
-    if (!code && diff_table_first(&table, false)) code = CLI_REFUSED;
+    if (!code && !diff_table_within(&table)) code = CLI_REFUSED;
     voxel_memory_give(table.rows);
     return code;
 }
