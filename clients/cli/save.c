@@ -208,9 +208,24 @@ static void npz_add(struct npz_arrays *arrays, const struct voxel_tensor *tensor
     arrays->list[arrays->count++] = tensor;
 }
 
+/* Whether who unpacks the zip would write outside of a folder, as with "../x". */
+static bool is_outside(const char *name)
+{
+    if (*name == '/' || strchr(name, '\\')) return true;
+    for (const char *at = name; at; at = strchr(at, '/') ? strchr(at, '/') + 1 : NULL)
+        if (strncmp(at, "..", 2) == 0 && (at[2] == '/' || !at[2])) return true;
+    return false;
+}
+
 static enum voxel_code npz_save(const char *path, const struct npz_arrays *arrays,
                                 struct voxel_error *error)
 {
+    for (int i = 0; i < arrays->count; i++)
+        if (is_outside(arrays->list[i]->name))
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "%s: the output has the name '%s', which leads out of "
+                                   "a .npz: write a .npy",
+                                   path, arrays->list[i]->name);
     for (int i = 0; i < arrays->count; i++)
         for (int j = 0; j < i; j++)
             if (strcmp(arrays->list[i]->name, arrays->list[j]->name) == 0)
