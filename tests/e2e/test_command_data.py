@@ -11,6 +11,8 @@ import time
 import numpy as np
 import pytest
 
+from model_files import ConvModel
+from voxeld import Client, InvalidArgument
 from voxeld_process import PATIENCE, Daemon
 
 
@@ -115,3 +117,23 @@ def test_a_bench_whose_server_ends_does_not_know_its_means(repository, tmp_path,
         failed = sum(map(int, re.findall(r"^failed .* (\d+)$", out, re.M)))
     # Two under way, a pause of 100 ms after each; and what a server that stops refuses.
     assert 0 < failed <= 2 * (paused + 2) + 10, (failed, paused)
+
+
+def test_a_server_is_ready_without_a_model_that_came_later(tmp_path):
+    """The first line and those below it agree."""
+    for name in ("conv", "later"):
+        ConvModel().write(tmp_path / "repository", name)
+    with Daemon(tmp_path / "repository", tmp_path, "--model-control", "explicit", "--load-model",
+                "conv") as one, Client(one.grpc) as client:
+        def lines():
+            done = subprocess.run([os.environ["VOXEL"], "status", "--server", one.grpc],
+                                  capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.splitlines()
+        assert lines()[0].endswith(", ready")
+        (tmp_path / "repository" / "later" / "1" / "weights.safetensors").unlink()
+        with pytest.raises(InvalidArgument):
+            client.load("later")
+        first, second, *_ = lines()
+        assert first.endswith(", ready, but 1 of its models is not"), first
+        assert second.startswith("later version 1 is not ready: UNAVAILABLE: "), second
