@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/commands.h"
 
+#include "clients/c/error.h"
 #include "clients/c/limits.h"
 #include "clients/cli/load.h"
 #include "clients/cli/plain.h"
@@ -33,6 +34,7 @@ struct bench_options {
 
 /* The server's own statistics of the version asked, or summed over all. */
 struct server_side {
+    bool known; /* it answered */
     uint64_t count;
     uint64_t queue_ns;
     uint64_t compute_ns;
@@ -108,6 +110,10 @@ static int make_cloud(const struct bench_options *o,
         code = points_read_file(o->file, &asked, &points, &error);
         if (!code) code = cloud_make(&points, o->voxel, cloud, &error);
         if (!code) cli_say_cloud("bench", o->file, cloud, false);
+        if (!code && cloud->count == 0)
+            code = voxel_error_set(&error, VOXEL_INVALID_ARGUMENT,
+                                   "%s: expected a voxel at least, got none", o->file);
+        if (code) cloud_fini(cloud);
         points_fini(&points);
     } else {
         code = cloud_make_shell(count_voxels(o, limits), limits->spatial_shape, cloud,
@@ -122,6 +128,7 @@ static struct server_side server_side_read(const struct bench *bench)
     struct voxel_statistics *statistics;
     const struct voxel_model_name name = {bench->request.model, bench->request.version};
     if (voxel_statistics_get(bench->client, &name, &statistics, NULL)) return side;
+    side.known = true;
     for (int32_t i = 0; i < statistics->models_count; i++) {
         const struct voxel_model_statistics *m = &statistics->models[i];
         side.count += m->success.count;
@@ -130,6 +137,19 @@ static struct server_side server_side_read(const struct bench *bench)
             m->compute_input.ns + m->compute_infer.ns + m->compute_output.ns;
     }
     voxel_info_free(statistics);
+    return side;
+}
+
+/* What was counted between the two: not known if one is not, or if the server was started
+ * again meanwhile. */
+static struct server_side server_side_between(const struct server_side *before,
+                                              const struct server_side *after)
+{
+    struct server_side side = {0};
+    if (!before->known || !after->known || after->count < before->count) return side;
+    side = (struct server_side){true, after->count - before->count,
+                                after->queue_ns - before->queue_ns,
+                                after->compute_ns - before->compute_ns};
     return side;
 }
 
@@ -151,14 +171,37 @@ static void on_warm(void *context)
     cli_progress("measuring");
 }
 
+/* Members of the JSON: null if they are not known. */
+static void print_side_json(const struct server_side *side)
+{
+    const double count = side->count ? (double)side->count : 1.0;
+    if (side->known)
+        printf(",\"server_count\":%" PRIu64 ",\"server_queue_us\":%.2f,"
+               "\"server_compute_us\":%.2f",
+               side->count, (double)side->queue_ns / count / 1e3,
+               (double)side->compute_ns / count / 1e3);
+    else
+        printf(",\"server_count\":null,\"server_queue_us\":null,"
+               "\"server_compute_us\":null");
+}
+
+static void print_side(const struct server_side *side)
+{
+    const double count = (double)side->count;
+    if (!side->known)
+        printf("means measured by the server: not known, since it did not answer, or was "
+               "started again\n");
+    else if (side->count)
+        printf("means measured by the server: queue %.3f ms, compute %.3f ms\n",
+               (double)side->queue_ns / count / 1e6,
+               (double)side->compute_ns / count / 1e6);
+}
+
 static void print_result(const struct bench_options *o, const struct bench *bench,
                          const struct load_result *result, const struct server_side *side)
 {
     double per_s = (double)result->answered / result->seconds;
     double voxels = (double)bench->request.inputs[0].shape[0];
-    double count = side->count ? (double)side->count : 1.0;
-    double queue = (double)side->queue_ns / count;
-    double compute = (double)side->compute_ns / count;
     if (o->json) {
         printf("{\"model\":");
         plain_print_json(o->model);
@@ -167,11 +210,10 @@ static void print_result(const struct bench_options *o, const struct bench *benc
                o->rate > 0 ? "open" : "closed", o->concurrency, o->rate, voxels,
                bench->request.inputs[1].shape[1]);
         load_print_json(result, stdout);
-        printf(",\"sent_bytes\":%zu,\"received_bytes\":%zu,\"voxels_per_s\":%.0f,"
-               "\"server_count\":%" PRIu64 ",\"server_queue_us\":%.2f,"
-               "\"server_compute_us\":%.2f}\n",
-               bench->sent_bytes, bench->received_bytes, per_s * voxels, side->count,
-               queue / 1e3, compute / 1e3);
+        printf(",\"sent_bytes\":%zu,\"received_bytes\":%zu,\"voxels_per_s\":%.0f",
+               bench->sent_bytes, bench->received_bytes, per_s * voxels);
+        print_side_json(side);
+        printf("}\n");
         return;
     }
     printf("%s: %.0f voxels, %" PRId64 " channels; %s sent and %s received per request\n",
@@ -185,9 +227,7 @@ static void print_result(const struct bench_options *o, const struct bench *benc
     printf("%.3g voxels/s, %.1f MB/s sent, %.1f MB/s received\n", per_s * voxels,
            per_s * (double)bench->sent_bytes / 1e6,
            per_s * (double)bench->received_bytes / 1e6);
-    if (side->count)
-        printf("means measured by the server: queue %.3f ms, compute %.3f ms\n",
-               queue / 1e6, compute / 1e6);
+    print_side(side);
 }
 
 static int measure(const struct bench_options *o, struct bench *bench)
@@ -221,9 +261,7 @@ static int measure(const struct bench_options *o, struct bench *bench)
                 "then\n",
                 result.seconds);
     struct server_side after = server_side_read(bench);
-    struct server_side side = {after.count - bench->before.count,
-                               after.queue_ns - bench->before.queue_ns,
-                               after.compute_ns - bench->before.compute_ns};
+    const struct server_side side = server_side_between(&bench->before, &after);
     print_result(o, bench, &result, &side);
     int code = load_errors(&result) + result.not_sent ? CLI_REFUSED : CLI_DONE;
     load_result_fini(&result);

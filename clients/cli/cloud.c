@@ -11,6 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A cloud is scattered if fewer than one voxel in so many has a neighbour: by accident a
+ * scan with a size that is far too small has a few. */
+#define SCATTER_PART 100
+/* How many voxels are looked at; they are a fair sample of a larger cloud. */
+#define SCATTER_LOOKS_MAX 65536
+
 /* A hash table from voxels to rows: open addressing, at most half full. */
 struct index {
     int32_t *slots; /* row + 1, 0 = free */
@@ -37,19 +43,54 @@ static uint64_t hash_of(const int32_t *key)
     return h;
 }
 
+/* The slot of a voxel: that of its row, or a free one. */
+static int32_t *index_slot(const struct index *index, const int32_t *coords,
+                           const int32_t *key)
+{
+    for (uint64_t at = hash_of(key);; at++) {
+        int32_t *slot = &index->slots[at & index->mask];
+        if (*slot == 0) return slot;
+        int64_t row = *slot - 1;
+        if (memcmp(&coords[4 * row], key, 4 * sizeof *key) == 0) return slot;
+    }
+}
+
 /* The row of a voxel.  A new voxel is entered with the row `next`. */
 static int64_t index_find_or_add(struct index *index, const int32_t *coords,
                                  const int32_t *key, int64_t next)
 {
-    for (uint64_t at = hash_of(key);; at++) {
-        int32_t *slot = &index->slots[at & index->mask];
-        if (*slot == 0) {
-            *slot = (int32_t)(next + 1);
-            return next;
-        }
-        int64_t row = *slot - 1;
-        if (memcmp(&coords[4 * row], key, 4 * sizeof *key) == 0) return row;
+    int32_t *slot = index_slot(index, coords, key);
+    if (*slot == 0) *slot = (int32_t)(next + 1);
+    return *slot - 1;
+}
+
+/* Whether one of the 26 voxels around that of a row is in the index. */
+static bool has_neighbour(const struct index *index, const int32_t *coords, int64_t row)
+{
+    const int32_t *at = &coords[4 * row];
+    for (int step = 0; step < 27; step++) {
+        const int32_t by[3] = {step / 9 - 1, step / 3 % 3 - 1, step % 3 - 1};
+        int32_t key[4] = {at[0], 0, 0, 0};
+        bool beyond = false; /* of 32 bits */
+        for (int k = 0; k < 3; k++)
+            beyond |= __builtin_add_overflow(at[k + 1], by[k], &key[k + 1]);
+        if (step == 13 || beyond) continue; /* 13 is the voxel itself */
+        if (*index_slot(index, coords, key)) return true;
     }
+    return false;
+}
+
+/* Looks at rows that lie evenly in the cloud: in a scan the first ones decide. */
+static bool is_scattered(const struct index *index, const struct cloud *cloud)
+{
+    const int64_t step = (cloud->count - 1) / SCATTER_LOOKS_MAX + 1;
+    int64_t near = 0;
+    if (cloud->count < CLOUD_SCATTER_MIN) return false;
+    for (int64_t row = 0; row < cloud->count; row += step) {
+        near += has_neighbour(index, cloud->coords, row);
+        if (near * SCATTER_PART * step >= cloud->count) return false;
+    }
+    return true;
 }
 
 static enum voxel_code point_to_voxel(const struct points *points, int64_t i,
@@ -132,10 +173,39 @@ static enum voxel_code place_points(const struct points *points, struct cloud *c
         code = add_feats(points, i, cloud, row, error);
         if (code) return code;
     }
-    for (int64_t row = 0; cloud->feats && row < cloud->count; row++)
-        for (int32_t c = 0; c < channels; c++)
+    for (int64_t row = 0; cloud->feats && row < cloud->count; row++) {
+        bool odd = false;
+        for (int32_t c = 0; c < channels; c++) {
             cloud->feats[row * channels + c] /= weights[row];
-    return VOXEL_OK;
+            odd |= !isfinite(cloud->feats[row * channels + c]);
+        }
+        cloud->feats_odd += odd;
+    }
+    if (cloud->count || !cloud->dropped) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "none of the %lld points has a position: all are NaN or "
+                           "infinite",
+                           (long long)points->count);
+}
+
+/* Refuses a size with which no two voxels could be neighbours, and positions without one. */
+static enum voxel_code check_size(const struct points *points, double size,
+                                  const struct cloud *cloud, struct voxel_error *error)
+{
+    if (points->whole && size > 0 && size < 1)
+        return voxel_error_set(
+            error, VOXEL_INVALID_ARGUMENT,
+            "the positions are integers, so --voxel %g would put neighbours %.3g voxels "
+            "apart: voxels need no --voxel, and for integers in a unit it is at least 1",
+            size, 1 / size);
+    if (cloud->size[0] > 0) return VOXEL_OK;
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "the positions are floats: set the size of a voxel in their unit with "
+        "--voxel SIZE (1 if they are voxels already)%s",
+        points->size_idle ? "; the voxel_size of a .npz is not used to place points, "
+                            "which may be voxels already"
+                          : ", or in a .ply with the line 'comment voxel_size 0.1'");
 }
 
 enum voxel_code cloud_make(const struct points *points, double size, struct cloud *cloud,
@@ -149,14 +219,11 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
         if (cloud->whole && !(cloud->size[k] > 0)) cloud->size[k] = 1.0;
     }
     cloud->scaled = points->scaled;
+    memcpy(cloud->size_came, points->size_came, sizeof cloud->size_came);
     memcpy(cloud->offers, points->offers, sizeof cloud->offers);
     memcpy(cloud->unused, points->unused, sizeof cloud->unused);
-    if (!(cloud->size[0] > 0))
-        return voxel_error_set(
-            error, VOXEL_INVALID_ARGUMENT,
-            "the positions are floats: set the size of a voxel in their unit with "
-            "--voxel SIZE (1 if they are voxels already), or in a .ply with the line "
-            "'comment voxel_size 0.1'");
+    enum voxel_code code = check_size(points, size, cloud, error);
+    if (code) return code;
     size_t count = (size_t)points->count;
     struct index index = {0};
     float *weights = NULL;
@@ -167,11 +234,11 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
     if (channels)
         cloud->feats = voxel_memory_take(count, channels * sizeof *cloud->feats);
     if (channels) weights = voxel_memory_take(count, sizeof *weights);
-    enum voxel_code code = VOXEL_OK;
     if (!index_init(&index, points->count) || !cloud->coords ||
         (channels && (!cloud->feats || !weights)))
         code = voxel_error_memory(error, "voxels", count * 16);
     if (!code) code = place_points(points, cloud, &index, weights, error);
+    if (!code) cloud->scattered = is_scattered(&index, cloud);
     voxel_memory_give(index.slots);
     voxel_memory_give(weights);
     if (code) cloud_fini(cloud);

@@ -18,9 +18,9 @@
  * Thread   any.
  * Limits   POINTS_MAX points; coordinates that fit int32 (the server's range is smaller,
  *          and the server reports what is outside).
- * Fails    INVALID_ARGUMENT when float points come without a size, a coordinate is too
- *          large, two rows of a file of voxels are the same, or feats sum to more than
- *          a float holds.
+ * Fails    INVALID_ARGUMENT when float points come without a size, integers with one below
+ *          1, no point has a position, a coordinate is too large, two rows of a file of voxels are the same, or
+ *          feats sum to more than a float holds.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,6 +30,8 @@
 #include "clients/cli/points.h"
 
 #define CLOUD_NUDGE (1.0 / 1024)
+/* Fewer voxels may well lie apart: key points, or the corners of a test. */
+#define CLOUD_SCATTER_MIN 64
 
 struct cloud {
     int64_t count;
@@ -44,8 +46,15 @@ struct cloud {
     const char *stride;
     int64_t merged;  /* points that fell into the voxel of an earlier point */
     int64_t dropped; /* points without a position: NaN or infinite */
+    /* Hardly a voxel has another beside it, of CLOUD_SCATTER_MIN or more: as of positions
+     * in another unit than the size's.  A cloud may be so, but a network then sees each
+     * voxel alone. */
+    bool scattered;
+    /* Voxels with a feat that is NaN or infinite, as most numbers of an answer then are. */
+    int64_t feats_odd;
     /* As in struct points. */
     bool scaled;
+    char size_came[SIZE_CAME_BYTES];
     char offers[OFFERS_BYTES], unused[OFFERS_BYTES];
 };
 

@@ -146,6 +146,21 @@ int cli_say_input(const char *command, const struct voxel_error *error)
     return CLI_USAGE;
 }
 
+/* Right voxels hardly ever look so: --quiet does not hide this. */
+static void say_scattered(const char *command, const char *file,
+                          const struct cloud *cloud)
+{
+    char size[CLOUD_SIZE_BYTES];
+    fprintf(stderr,
+            "voxel %s: warning: %s: hardly any of the %" PRId64
+            " voxels has another beside it, so a network sees each alone: %s%s%s\n",
+            command, file, cloud->count,
+            cloud->whole ? "are the integers voxels? those in another unit need --voxel"
+                         : "is the size of a voxel, ",
+            cloud->whole ? "" : cloud_size_text(cloud, size),
+            cloud->whole ? " SIZE" : ", in the unit of the positions?");
+}
+
 void cli_say_cloud(const char *command, const char *file, const struct cloud *cloud,
                    bool quiet)
 {
@@ -155,7 +170,19 @@ void cli_say_cloud(const char *command, const char *file, const struct cloud *cl
                 "voxel %s: %s: left out %" PRId64
                 " of the points, which have no position (NaN or infinite)\n",
                 command, file, cloud->dropped);
+    if (cloud->scattered) say_scattered(command, file, cloud);
+    if (cloud->feats_odd)
+        fprintf(stderr,
+                "voxel %s: warning: %s: feats are NaN or infinite in %" PRId64
+                " of the %" PRId64 " voxels, and so may be what a network makes of them "
+                "and of their neighbours\n",
+                command, file, cloud->feats_odd, cloud->count);
     if (quiet) return;
+    if (*cloud->size_came)
+        fprintf(stderr,
+                "voxel %s: %s: its voxel_size is not used: expected a number above 0, or "
+                "three, got %s\n",
+                command, file, cloud->size_came);
     if (cloud->merged)
         fprintf(stderr,
                 "voxel %s: %s: merged %" PRId64 " of %" PRId64

@@ -32,8 +32,9 @@ static const char examples[] =
     "as model@cuda:0,fp32; without @DEVICE it is the CPU.\n\n"
     "Rows are matched by their voxels. A layer is over the bound if its worst element\n"
     "differs by more than --bound times its largest element in A, if one run has voxels\n"
-    "that the other has not, or if more than that share of its labels differ. What\n"
-    "only one run has is listed and does not count.\n\n"
+    "that the other has not, or if more than that share of its labels differ. An output\n"
+    "that only one run has is over the bound; such a layer is listed and does not "
+    "count.\n\n"
     "The picture: a voxel's colour is its worst error, from dark violet (a hundredth of\n"
     "the bound, or less) over teal (the bound) to pale yellow (a hundred times the\n"
     "bound, or a voxel of one run alone).\n\n"
@@ -82,6 +83,8 @@ static int record_models(const struct diff_options *o, struct diff_source *sides
     }
     int code = find_example(o, sides, found, &wanted.example);
     if (code) return code;
+    if (o->picture && out_check_input(o->picture, wanted.example, &error))
+        return cli_say_input("diff", &error);
     for (int i = 0; i < 2; i++)
         wanted.outputs_only |= !sides[i].model && !sides[i].recording.layers_count;
     for (int i = 0; i < 2; i++) {
@@ -164,8 +167,12 @@ static int compare_all(struct diff_table *table)
         if (compare_row(table, row, &error)) return cli_say_input("diff", &error);
     }
     cli_progress(NULL);
-    if (table->count) return CLI_DONE;
-    return say("there is nothing to compare: no layer and no output is in both runs");
+    if (!table->count)
+        return say("there is nothing to compare: no layer and no output is in both runs");
+    if (diff_table_is_empty(table))
+        return say("there is nothing to compare: all layers and outputs have 0 rows in "
+                   "both runs");
+    return CLI_DONE;
 }
 
 /* --- what is made of it --- */
@@ -208,16 +215,25 @@ static int run_diff(const struct diff_options *o, struct diff_source *sides)
     else if (!code && !o->quiet)
         diff_table_print(&table);
     if (!code) code = draw(o, &table);
-    if (!code && diff_table_first(&table, false)) code = CLI_REFUSED;
+    if (!code && !diff_table_within(&table)) code = CLI_REFUSED;
     voxel_memory_give(table.rows);
     return code;
+}
+
+static enum voxel_code check_picture(const struct diff_options *o,
+                                     struct voxel_error *error)
+{
+    const char *const inputs[] = {o->sides[0], o->sides[1], o->example};
+    enum voxel_code code = render_check_path(o->picture, error);
+    for (int i = 0; i < 3 && !code; i++)
+        if (inputs[i]) code = out_check_input(o->picture, inputs[i], error);
+    return code ? code : out_check(o->picture, error);
 }
 
 static int check_options(const struct command *command, struct diff_options *o)
 {
     static const char drawn[] = "it applies only to --render PNG";
     struct voxel_error error;
-    enum voxel_code code = VOXEL_OK;
     const struct option_idle idle[] = {
         {"draw", !o->picture, drawn},
         {"sample", !o->picture, drawn},
@@ -229,9 +245,7 @@ static int check_options(const struct command *command, struct diff_options *o)
     };
     if (!o->sides[1]) return say("expected two runs, A and B (see voxel diff --help)");
     if (options_refuse_idle(command, idle, sizeof idle / sizeof *idle)) return CLI_USAGE;
-    if (o->picture) code = render_check_path(o->picture, &error);
-    if (o->picture && !code) code = out_check(o->picture, &error);
-    if (code) return cli_say_input("diff", &error);
+    if (o->picture && check_picture(o, &error)) return cli_say_input("diff", &error);
     return view_read(command, &o->view, &o->render);
 }
 

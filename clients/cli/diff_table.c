@@ -42,6 +42,43 @@ bool diff_table_takes(const struct diff_table *table, const struct recorded *rec
     return recorded->kind == RECORDED_LAYER && list_has(table->layers, recorded->name);
 }
 
+/* Whether only one of the runs has it. */
+static bool is_only(const struct diff_table *table, const struct recorded *one,
+                    const struct recording *other)
+{
+    return diff_table_takes(table, one) && !recording_find(other, one->kind, one->name);
+}
+
+const struct recorded *diff_table_missing(const struct diff_table *table, bool *in_a)
+{
+    const struct recording *const sides[2] = {table->a, table->b};
+    for (int side = 0; side < 2; side++)
+        for (int32_t i = 0; i < sides[side]->count; i++) {
+            const struct recorded *one = &sides[side]->list[i];
+            *in_a = side == 0;
+            if (one->kind == RECORDED_OUTPUT && is_only(table, one, sides[1 - side]))
+                return one;
+        }
+    return NULL;
+}
+
+bool diff_table_within(const struct diff_table *table)
+{
+    bool in_a;
+    return !diff_table_first(table, false) && !diff_table_missing(table, &in_a);
+}
+
+bool diff_table_is_empty(const struct diff_table *table)
+{
+    for (int32_t i = 0; i < table->count; i++) {
+        const struct comparison *found = &table->rows[i].found;
+        if (found->rows || found->only_a || found->only_b || found->shapes ||
+            found->kinds)
+            return false;
+    }
+    return true;
+}
+
 const char *diff_row_name(const struct diff_row *row, char text[DIFF_NAME_BYTES])
 {
     snprintf(text, DIFF_NAME_BYTES, "%s %s",
@@ -152,8 +189,7 @@ static void print_only(const struct diff_table *table, bool first)
     const char *comma = "";
     for (int32_t i = 0; i < mine->count; i++) {
         const struct recorded *one = &mine->list[i];
-        if (!diff_table_takes(table, one) || recording_find(other, one->kind, one->name))
-            continue;
+        if (!is_only(table, one, other)) continue;
         if (!*comma) printf("only in %s: ", first ? "A" : "B");
         printf("%s%s%s", comma, one->kind == RECORDED_OUTPUT ? "out." : "", one->name);
         comma = ", ";
@@ -168,6 +204,13 @@ static void print_end(const struct diff_table *table)
     int32_t outputs = 0;
     for (int32_t i = 0; i < table->count; i++)
         outputs += table->rows[i].a->kind == RECORDED_OUTPUT;
+    bool in_a;
+    const struct recorded *missing = diff_table_missing(table, &in_a);
+    if (!first && missing) {
+        printf("\nthe first over the bound of %g is output %s: it is only in %s\n",
+               table->bound, missing->name, in_a ? "A" : "B");
+        return;
+    }
     if (!first) {
         const int32_t layers = table->count - outputs;
         printf("\nall %d layer%s and %d output%s are within %g\n", (int)layers,
@@ -266,8 +309,7 @@ static void print_only_json(const struct diff_table *table, bool first)
     printf(",\"only_in_%s\":[", first ? "a" : "b");
     for (int32_t i = 0; i < mine->count; i++) {
         const struct recorded *one = &mine->list[i];
-        if (!diff_table_takes(table, one) || recording_find(other, one->kind, one->name))
-            continue;
+        if (!is_only(table, one, other)) continue;
         printf("%s", comma);
         plain_print_json(one->name);
         comma = ",";
@@ -277,7 +319,9 @@ static void print_only_json(const struct diff_table *table, bool first)
 
 void diff_table_print_json(const struct diff_table *table)
 {
-    const struct diff_row *first = diff_table_first(table, false);
+    const struct diff_row *row = diff_table_first(table, false);
+    bool in_a;
+    const struct recorded *first = row ? row->a : diff_table_missing(table, &in_a);
     printf("{\"a\":");
     plain_print_json(table->a->path);
     printf(",\"b\":");
@@ -285,7 +329,7 @@ void diff_table_print_json(const struct diff_table *table)
     printf(",\"bound\":%.9g,\"within\":%s,\"first\":", table->bound,
            first ? "false" : "true");
     if (first)
-        plain_print_json(first->a->name);
+        plain_print_json(first->name);
     else
         printf("null");
     printf(",\"compared\":[");

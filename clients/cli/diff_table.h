@@ -33,6 +33,13 @@ struct diff_table {
 /* The first row over the bound; else, if `worst`, the one with the largest error.  NULL =
  * there is none. */
 const struct diff_row *diff_table_first(const struct diff_table *table, bool worst);
+/* The first output that only one of the runs has, A's first: NULL = there is none.  Such a
+ * one is over the bound, as what is answered differs; a layer need not be recorded. */
+const struct recorded *diff_table_missing(const struct diff_table *table, bool *in_a);
+/* No row is over the bound, and no output is missing. */
+bool diff_table_within(const struct diff_table *table);
+/* True if no layer and no output has a row in either run. */
+bool diff_table_is_empty(const struct diff_table *table);
 /* True if the comparison takes this one: --layers names it. */
 bool diff_table_takes(const struct diff_table *table, const struct recorded *recorded);
 

@@ -44,15 +44,17 @@ static const char examples[] =
     "points with --voxel, are put on a grid: points that share a voxel are merged, and\n"
     "their feats are averaged. The voxel_size of a file of integers (a comment of a\n"
     ".ply, in a .npz a number, or three) has no effect on the voxels; OUT gets it.\n"
+    "A file of integer voxels needs no --voxel: the option would divide them again.\n"
+    "A .npz's voxel_size is never used to place points.\n"
     "With --voxel SIZE a point p lies in voxel floor(p / SIZE + 1/1024), because files\n"
     "of floats hold the corner of voxel 17 as 16.9999 sizes. For the exact floor of a\n"
     "training store floor(p / SIZE) as integers and use --voxel 1.\n\n"
     "Feats: 8-bit unsigned feats (colours) of a .ply are divided by 255; uint8 and bool\n"
-    "feats of a .npz are refused. --raw-feats sends both unchanged. Without feats a\n"
-    "model of one channel gets 1 everywhere.\n\n"
-    "Samples: a file that has samples elsewhere is refused, and so is a .npz with an\n"
-    "array that may hold samples, such as N integers beside coords [N,3]. --one-sample\n"
-    "accepts such a file as one sample.\n\n"
+    "feats of a .npz, and unsigned 16 bits of both, are refused. --raw-feats sends them\n"
+    "unchanged. Without feats a model of one channel gets 1 everywhere.\n\n"
+    "Samples: a file that has samples elsewhere is refused, as in a property frame or\n"
+    "scan_id, and so is a .npz with an array that may hold samples, such as N integers\n"
+    "beside coords [N,3]. --one-sample accepts such a file as one sample.\n\n"
     "Names: --name-geometry prints NAME:DIGEST. Given both, --coords-ref refuses a FILE\n"
     "with other coords, or with the same in another order; with --resend it sends them.\n"
     "Given NAME alone, --coords-ref cannot compare, and assumes that NAME stands for\n"
@@ -82,6 +84,8 @@ static enum voxel_code check_paths(const struct infer_options *options,
     if (options->out) code = save_check_path(options->out, options->file, error);
     if (!code && options->out) code = out_check(options->out, error);
     if (!code && options->picture) code = render_check_path(options->picture, error);
+    if (!code && options->picture)
+        code = out_check_input(options->picture, options->file, error);
     if (!code && options->picture) code = out_check(options->picture, error);
     return code;
 }
@@ -98,7 +102,8 @@ static int check_idle(const struct command *command, const struct infer_options 
         {"size", !o->picture, drawn},
         {"up", !o->picture, drawn},
         {"isometric", !o->picture, drawn},
-        {"raw-feats", npy, "it applies only to 8-bit feats of a .ply or .npz"},
+        {"layers", o->quiet, "--quiet hides what it prints"},
+        {"raw-feats", npy, "it applies only to feats of a .ply or .npz"},
         {"raw-feats", ply && !o->feats, "it applies only to --feats NAMES"},
         {"one-sample", npy, "it applies only to a .ply or .npz; a .npy has only coords"},
     };

@@ -19,6 +19,8 @@ struct load {
     int64_t end_ns; /* nothing is sent after it */
     bool measuring;
     bool repeat;            /* closed loop: the end of one request sends the next */
+    int64_t owed;           /* closed loop: requests that are sent after a pause */
+    int64_t resume_ns;      /* its end */
     bool full;              /* no memory for more latencies */
     enum voxel_code broken; /* a request could not be submitted */
 };
@@ -98,7 +100,12 @@ void load_finish(struct load_ticket *ticket, const struct voxel_error *error)
     } else if (load->measuring) {
         add_sample(load, ns);
     }
-    if (load->repeat && wants_more(load, now)) send_one(load, now_ns());
+    if (!load->repeat || !wants_more(load, now)) return;
+    if (error->code != VOXEL_UNAVAILABLE) {
+        send_one(load, now_ns());
+        return;
+    }
+    if (!load->owed++) load->resume_ns = now + LOAD_PAUSE_NS;
 }
 
 static void wait_quiet(struct load *load, bool poll)
@@ -112,12 +119,33 @@ static void wait_quiet(struct load *load, bool poll)
     }
 }
 
+/* Sends what is owed, once the pause is over.  Until then waits for answers, or for its end
+ * if none is under way. */
+static void pay_owed(struct load *load)
+{
+    struct voxel_client *client = load->target->client;
+    const int64_t left_ns = load->resume_ns - now_ns();
+    if (left_ns > 0 && voxel_client_in_flight(client) > 0) {
+        voxel_client_poll(client, left_ns / 1000 + 1);
+        return;
+    }
+    const struct timespec pause = {.tv_nsec = left_ns > 0 ? (long)left_ns : 0};
+    nanosleep(&pause, NULL); /* a signal ends it early, and then nothing is sent */
+    for (int64_t count = load->owed; count > 0; count--, load->owed--)
+        if (wants_more(load, now_ns())) send_one(load, now_ns());
+}
+
 static void run_closed(struct load *load)
 {
     load->repeat = true;
     for (int64_t i = 0; i < load->plan->concurrency; i++)
         if (wants_more(load, now_ns())) send_one(load, now_ns());
-    wait_quiet(load, true);
+    while (load->owed || voxel_client_in_flight(load->target->client) > 0) {
+        if (load->owed)
+            pay_owed(load);
+        else
+            voxel_client_poll(load->target->client, -1);
+    }
 }
 
 /* A gap of a Poisson process: exponential with mean 1/rate, by inversion of a uniform

@@ -4,7 +4,8 @@
  * the latency of a server that never gets requests faster than it answers.  An open loop
  * sends at random times (Poisson), whatever the server does, and counts each latency from
  * the time when the request should have been sent: a stall of the server then shows in
- * all requests that it delayed.
+ * all requests that it delayed.  Neither asks a server that is away as fast as it can: in
+ * a closed loop a request that found none is followed by the next after LOAD_PAUSE_NS.
  *
  *   struct load_result result;
  *   if (load_run(&plan, &target, &result, &error)) ...
@@ -32,6 +33,7 @@
 #define LOAD_SAMPLES_MAX   50000000
 #define LOAD_IN_FLIGHT_MAX 4096
 #define LOAD_CODES         17
+#define LOAD_PAUSE_NS      100000000
 
 struct load_plan {
     int64_t concurrency;

@@ -15,6 +15,7 @@
 #include "clients/cli/samples.h"
 #include "clients/cli/zip.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The header of an array that NumPy writes is below 200 bytes. */
@@ -168,12 +169,16 @@ static enum voxel_code settle_samples(const struct archive *archive,
         "is the sample");
 }
 
-/* Refuses 8-bit feats unless --raw-feats is set: they may be colours, 0 to 255 here but 0
- * to 1 from a .ply, and the file does not tell which of the two the network expects. */
+/* Refuses unsigned feats of 8 and 16 bits unless --raw-feats is set: they may be colours, 0
+ * to 255 here but 0 to 1 from a .ply, or the bits of bfloat16, and the file does not tell
+ * what the network expects. */
 static enum voxel_code check_scale(const struct feats_asked *asked, const char *name,
                                    const struct npy *feats, struct voxel_error *error)
 {
-    if (asked->raw || feats->size != 1 || feats->kind == 'i') return VOXEL_OK;
+    if (asked->raw || feats->kind == 'i') return VOXEL_OK;
+    if (feats->kind == 'u' && feats->size == 2)
+        return feats_refuse_16(&(struct feats_named){"array", name, "uint16"}, error);
+    if (feats->size != 1) return VOXEL_OK;
     if (feats->kind == 'b')
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the array '%s' is bool: expected numbers; store it as "
@@ -216,32 +221,41 @@ static int read_numbers(const struct archive *archive, const char *name, double 
     return count;
 }
 
+/* What a voxel_size is that is no size, for a sentence. */
+static void say_size(const double *numbers, int count, char came[SIZE_CAME_BYTES])
+{
+    int used =
+        snprintf(came, SIZE_CAME_BYTES, count ? "" : "text or an array of another shape");
+    for (int k = 0; k < count; k++)
+        used += snprintf(came + used, SIZE_CAME_BYTES - (size_t)used, "%s%g",
+                         k ? " " : "", numbers[k]);
+}
+
 static bool are_cubes(const double size[3])
 {
     return size[0] == size[1] && size[1] == size[2];
 }
 
-/* The voxel_size that save.c writes; 0 if there is none.  An array of that name that is
- * not one positive number, or three, is not used, and named as such.  Before its sizes were three, a file with
- * a stride that differs between axes had the size of other voxels than its own. */
-static enum voxel_code read_size(struct archive *archive, double size[3],
+/* The voxel_size that save.c writes.  An array of that name that is not one positive number,
+ * or three, is not used, and what it is is said.  Before its sizes were three, a file with a
+ * stride that differs between axes had the size of other voxels than its own. */
+static enum voxel_code read_size(const struct archive *archive, struct points *points,
                                  struct voxel_error *error)
 {
     double stride[3], found[3] = {0};
     int count = read_numbers(archive, "voxel_size", found);
+    bool good = count > 0;
+    for (int k = 0; k < count; k++) good = good && number_is_size(found[k]);
+    if (!good) say_size(found, count, points->size_came);
+    if (!good) return VOXEL_OK;
     for (int k = count; k < 3; k++) found[k] = found[0];
-    for (int k = 0; k < 3; k++)
-        if (!number_is_size(found[k])) {
-            if (archive->sized) offers_add(archive->unused, "voxel_size", 10);
-            return VOXEL_OK;
-        }
     if (count == 1 && read_numbers(archive, "stride", stride) == 3 && !are_cubes(stride))
         return voxel_error_set(
             error, VOXEL_INVALID_ARGUMENT,
             "voxels of the stride %g %g %g are no cubes, and voxel_size is one number: "
             "expected the three sizes of these voxels",
             stride[0], stride[1], stride[2]);
-    memcpy(size, found, sizeof found);
+    memcpy(points->voxel_size, found, sizeof found);
     return VOXEL_OK;
 }
 
@@ -272,7 +286,9 @@ enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *ask
     if (!code && feats_bytes) code = check_whole(name, &feats, error);
     if (!code) code = settle_samples(&archive, asked, &coords, error);
     /* Only for integers: for other positions it would set the grid, as --voxel does. */
-    if (!code && points->whole) code = read_size(&archive, points->voxel_size, error);
+    points->size_idle = archive.sized && !points->whole;
+    if (!code && archive.sized && points->whole)
+        code = read_size(&archive, points, error);
     if (code) points_fini(points);
     memcpy(points->offers, archive.others, sizeof archive.others);
     memcpy(points->unused, archive.unused, sizeof archive.unused);

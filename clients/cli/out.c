@@ -58,6 +58,17 @@ static int open_part(struct out *out, mode_t mode)
     return -1;
 }
 
+enum voxel_code out_check_input(const char *path, const char *input,
+                                struct voxel_error *error)
+{
+    struct stat a, b;
+    const bool same = stat(path, &a) == 0 && stat(input, &b) == 0 &&
+                      a.st_dev == b.st_dev && a.st_ino == b.st_ino && S_ISREG(a.st_mode);
+    if (!same) return VOXEL_OK;
+    return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                           "%s is the input and would be overwritten", path);
+}
+
 enum voxel_code out_check(const char *path, struct voxel_error *error)
 {
     struct stat about;

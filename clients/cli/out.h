@@ -12,7 +12,7 @@
  * Owner    the caller: out_close or out_drop releases, once; the path is borrowed.
  * Thread   one.
  * Limits   paths of PATH_MAX bytes.
- * Fails    DATA_LOSS with the system's reason.
+ * Fails    DATA_LOSS with the system's reason; out_check_input: INVALID_ARGUMENT.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,6 +31,10 @@ struct out {
     char part[PATH_MAX]; /* the file that is written; "" = the path itself */
 };
 
+/* INVALID_ARGUMENT if both lead to the same plain file, also by a link: writing would destroy
+ * what was read. */
+enum voxel_code out_check_input(const char *path, const char *input,
+                                struct voxel_error *error);
 /* Fails if out_open would probably fail; makes no file.  For a check before long work. */
 enum voxel_code out_check(const char *path, struct voxel_error *error);
 enum voxel_code out_open(struct out *out, const char *path, struct voxel_error *error);

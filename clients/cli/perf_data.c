@@ -245,6 +245,30 @@ static bool can_be_said(const struct cloud *cloud)
     return true;
 }
 
+static bool is_raw(const struct perf_run *run)
+{
+    return strcmp(run->options->form, "files") == 0;
+}
+
+static enum voxel_code check_inputs(const struct perf_run *run, const char *path,
+                                    struct voxel_error *error)
+{
+    enum voxel_code code = VOXEL_OK;
+    for (int32_t i = 0; run->options->from && i < run->list.count && !code; i++)
+        code = out_check_input(path, run->list.files[i], error);
+    return code;
+}
+
+static enum voxel_code write_raw(const struct perf_run *run,
+                                 const struct voxel_tensor *tensor,
+                                 struct voxel_error *error)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", run->options->out, tensor->name);
+    enum voxel_code code = check_inputs(run, path, error);
+    return code ? code : perf_write_raw(run->options->out, tensor, error);
+}
+
 static enum voxel_code write_cloud(struct perf_run *run, const struct cloud *cloud,
                                    struct voxel_error *error)
 {
@@ -255,7 +279,7 @@ static enum voxel_code write_cloud(struct perf_run *run, const struct cloud *clo
         perf_write_grid(run->to, tensors.list, run->content, run->grids == 0);
     } else {
         for (int i = 0; i < 2 && !code; i++)
-            code = perf_write_raw(run->options->out, &tensors.list[i], error);
+            code = write_raw(run, &tensors.list[i], error);
         if (!code)
             printf(
                 "--shape %s:%" PRId64 ",%" PRId64 " --shape %s:%" PRId64 ",%" PRId64 "\n",
@@ -293,12 +317,25 @@ static int make_grids(struct perf_run *run, int64_t count)
     return CLI_DONE;
 }
 
+/* Refuses a path that is no .json, or one of the files that are read. */
+static enum voxel_code check_out(const struct perf_run *run, struct voxel_error *error)
+{
+    const char *out = run->options->out;
+    const char *ending = strrchr(out, '.');
+    if (is_raw(run)) return VOXEL_OK; /* write_raw knows the paths */
+    if (!ending || strcmp(ending, ".json") != 0)
+        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                               "%s: expected an output that ends in .json", out);
+    enum voxel_code code = check_inputs(run, out, error);
+    return code ? code : out_check(out, error);
+}
+
 /* Writes the JSON file, whole or not at all; with --as files two files in a folder. */
 static int write_out(struct perf_run *run)
 {
     const struct perf_options *o = run->options;
     int64_t count = o->count ? o->count : run->list.count;
-    if (strcmp(o->form, "files") == 0) {
+    if (is_raw(run)) {
         if (count > 1)
             return say("--as files holds one grid: give one of --voxels or --from");
         return make_grids(run, count);
@@ -386,7 +423,9 @@ static int check_idle(const struct command *command, const struct perf_options *
 static int check_options(const struct command *command, const struct perf_options *o)
 {
     if (!o->voxels == !o->from)
-        return say("expected --voxels N,N,... or --from FILE,FILE,...");
+        return say(o->from
+                       ? "expected one of --voxels N,N,... and --from FILE,..., got both"
+                       : "expected --voxels N,N,... or --from FILE,FILE,...");
     if (!o->out) return say("expected -o FILE (see voxel perf-data --help)");
     if (!o->model && !o->channels)
         return say("expected --model NAME, or --channels C to do without a server");
@@ -429,7 +468,9 @@ int command_perf_data(int argc, char **argv)
     if (code) return code;
     struct perf_run run = {.options = &o,
                            .random = (uint64_t)o.seed * 0x9e3779b97f4a7c15u + 1};
+    struct voxel_error error;
     code = read_list(&command, &o, &run.list);
+    if (!code && check_out(&run, &error)) code = cli_say_input("perf-data", &error);
     if (!code) code = o.model ? run_online(&command, &run) : run_offline(&command, &run);
     voxel_memory_give(run.list.memory);
     return code;

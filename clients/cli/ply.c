@@ -1,6 +1,7 @@
 /* ply - reads points from a .ply: x, y, z and `sample` of the element `vertex`, of any
  * numeric type, and the properties that the user asks for as features.  The names of all
- * other properties go into `unused`.
+ * other properties go into `unused`.  One whose name means samples is refused, as in a
+ * .npz: voxels of different samples would be neighbours.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "clients/cli/ply.h"
@@ -175,7 +176,11 @@ static enum voxel_code plan_feats(const struct ply_element *element,
             return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                    "more than %d feats of a .ply are not read",
                                    PLY_PROPERTIES_MAX);
-        const struct ply_type *type = element->properties[p].type;
+        const struct ply_property *property = &element->properties[p];
+        const struct ply_type *type = property->type;
+        if (!asked->raw && type->kind == 'u' && type->bytes == 2)
+            return feats_refuse_16(
+                &(struct feats_named){"property", property->name, type->name}, error);
         bool scaled = !asked->raw && type->kind == 'u' && type->bytes == 1;
         plan->scales[plan->feats_count] = scaled ? 255 : 1;
         plan->feats[plan->feats_count++] = p;
@@ -201,10 +206,13 @@ static enum voxel_code plan_rest(const struct ply_element *element,
                                  struct voxel_error *error)
 {
     struct samples_names names = {0};
+    const char *split = NULL;
     for (int32_t p = 0; p < element->properties_count; p++) {
         const struct ply_property *property = &element->properties[p];
         if (property->axis >= 0 || is_planned(plan, p)) continue;
         samples_see(&names, property->name, strlen(property->name));
+        if (!split && samples_split(property->name, strlen(property->name)))
+            split = property->name;
         if (!property->count)
             offers_add(points->unused, property->name, strlen(property->name));
     }
@@ -213,6 +221,7 @@ static enum voxel_code plan_rest(const struct ply_element *element,
             error, VOXEL_INVALID_ARGUMENT,
             "--one-sample: the vertex has a property sample; expected none");
     const char *misnamed = samples_misnamed(&names);
+    if (!misnamed) misnamed = split;
     if (!misnamed || plan->sample >= 0 || asked->one_sample) return VOXEL_OK;
     return voxel_error_set(
         error, VOXEL_INVALID_ARGUMENT,

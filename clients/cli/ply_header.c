@@ -109,10 +109,13 @@ static enum voxel_code header_format(struct ply *ply, char *save, const char *li
     const char *name = strtok_r(NULL, " \t", &save);
     ply->ascii = name && strcmp(name, "ascii") == 0;
     ply->swapped = name && strcmp(name, "binary_big_endian") == 0;
-    if (ply->ascii || ply->swapped || (name && strcmp(name, "binary_little_endian") == 0))
-        return VOXEL_OK;
-    return bad_line(error, line,
-                    "expected ascii, binary_little_endian or binary_big_endian");
+    if (!ply->ascii && !ply->swapped &&
+        !(name && strcmp(name, "binary_little_endian") == 0))
+        return bad_line(error, line,
+                        "expected ascii, binary_little_endian or binary_big_endian");
+    const char *version = strtok_r(NULL, " \t", &save);
+    if (!version || strcmp(version, "1.0") == 0) return VOXEL_OK;
+    return bad_line(error, line, "expected the version 1.0 of the format");
 }
 
 static bool read_size(const char *word, double *size)

@@ -98,6 +98,17 @@ void offers_add(char offers[OFFERS_BYTES], const char *name, size_t bytes)
              name);
 }
 
+enum voxel_code feats_refuse_16(const struct feats_named *feats,
+                                struct voxel_error *error)
+{
+    return voxel_error_set(
+        error, VOXEL_INVALID_ARGUMENT,
+        "the %s '%s' is %s, which does not tell whether its numbers are 0 to 65535, a "
+        "share of 65535, or the bits of bfloat16: store it as float; for 0 to 65535 use "
+        "--raw-feats",
+        feats->what, feats->name, feats->type);
+}
+
 enum voxel_code points_read_file(const char *path, const struct feats_asked *asked,
                                  struct points *points, struct voxel_error *error)
 {

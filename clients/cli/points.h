@@ -3,8 +3,8 @@
  * The user chooses the features: properties of a .ply by name, in that order, or an array
  * of a .npz (`feats`, if none is named).  8-bit unsigned properties of a .ply are
  * colours, as a rule: they are divided by 255, and `scaled` is set, unless raw values are
- * wanted.  An 8-bit unsigned or bool array of a .npz is an error unless raw values are
- * wanted.  A .ply may have a property `sample` of whole numbers.  Samples under another
+ * wanted.  An 8-bit unsigned or bool array of a .npz, and unsigned 16 bits of both, are an
+ * error unless raw values are wanted.  A .ply may have a property `sample` of whole numbers.  Samples under another
  * name, or in another array, are an error unless `one_sample` is set.
  *
  * Readers work on memory, so that a unit test of a damaged file needs no file.  Positions
@@ -40,20 +40,26 @@
 /* Room for a list of names, for sentences. */
 #define OFFERS_BYTES 256
 
+#define SIZE_CAME_BYTES 64
+
 struct feats_asked {
     const char *names; /* "red,green,blue"; NULL = none of a .ply, `feats` of a .npz */
-    bool raw;          /* 8-bit values are not scaled */
+    bool raw;          /* unsigned values of 8 and 16 bits are taken as they are */
     bool one_sample;   /* all is one sample: arrays that look like samples are not */
 };
 
 struct points {
     int64_t count;
-    double *xyz;               /* [count, 3]; NaN where the file has NaN */
-    int32_t *sample;           /* [count], or NULL: all of sample 0 */
-    int32_t channels;          /* of feats */
-    float *feats;              /* [count, channels], or NULL: there are none */
-    bool whole;                /* the file's coordinates are integers */
-    double voxel_size[3];      /* along each axis, from the file; 0 = it has none */
+    double *xyz;          /* [count, 3]; NaN where the file has NaN */
+    int32_t *sample;      /* [count], or NULL: all of sample 0 */
+    int32_t channels;     /* of feats */
+    float *feats;         /* [count, channels], or NULL: there are none */
+    bool whole;           /* the file's coordinates are integers */
+    double voxel_size[3]; /* along each axis, from the file; 0 = it has none */
+    /* Of a .npz whose voxel_size is not used: of floats, which it does not place, or, in
+     * `size_came`, of no number above 0, or three: "-1", "0.1 0 0.1". */
+    bool size_idle;
+    char size_came[SIZE_CAME_BYTES];
     bool scaled;               /* some feats were divided by 255 */
     char offers[OFFERS_BYTES]; /* what could be feats: "intensity, red"; cut if longer */
     char unused[OFFERS_BYTES]; /* those of them that were not asked for */
@@ -75,6 +81,13 @@ enum voxel_code points_read_npy(struct bytes file, const struct feats_asked *ask
                                 struct points *points, struct voxel_error *error);
 enum voxel_code points_read_npz(struct bytes file, const struct feats_asked *asked,
                                 struct points *points, struct voxel_error *error);
+
+/* Refuses unsigned feats of 16 bits, which do not tell what they are. */
+struct feats_named {
+    const char *what, *name, *type; /* "array", "feats", "uint16" */
+};
+enum voxel_code feats_refuse_16(const struct feats_named *feats,
+                                struct voxel_error *error);
 
 /* Appends a name to a list such as `offers`. */
 void offers_add(char offers[OFFERS_BYTES], const char *name, size_t bytes);

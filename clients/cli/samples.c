@@ -39,13 +39,18 @@ static bool is_one_of(const char *plain, const char *const *words)
     return false;
 }
 
-/* True for batches, and for `sample` alone or with these ends; sample_weight is none. */
-static bool means_sample(const char *plain)
+/* True for the word alone or with an end that makes it a number; sample_weight is none. */
+static bool is_numbered(const char *plain, const char *word)
 {
     static const char *const ends[] = {"",     "s",    "es",      "id",    "ids", "idx",
                                        "idxs", "inds", "indices", "index", "no",  NULL};
-    if (means_batch(plain)) return true;
-    return strncmp(plain, "sample", 6) == 0 && is_one_of(plain + 6, ends);
+    size_t length = strlen(word);
+    return strncmp(plain, word, length) == 0 && is_one_of(plain + length, ends);
+}
+
+static bool means_sample(const char *plain)
+{
+    return means_batch(plain) || is_numbered(plain, "sample");
 }
 
 static void keep_first(char kept[SAMPLES_NAME_BYTES], const char *name, size_t bytes)
@@ -73,13 +78,13 @@ const char *samples_misnamed(const struct samples_names *names)
 
 bool samples_split(const char *name, size_t bytes)
 {
-    static const char *const words[] = {"offset",  "offsets", "ptr",    "scene",
-                                        "scenes",  "frame",   "frames", "sceneid",
-                                        "frameid", NULL};
+    static const char *const words[] = {"offset", "ptr", "scene", "frame", "scan"};
     char plain[SAMPLES_NAME_BYTES];
     if (bytes >= SAMPLES_NAME_BYTES) return false;
     plain_name(name, bytes, plain);
-    return means_sample(plain) || is_one_of(plain, words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (is_numbered(plain, words[i])) return true;
+    return means_sample(plain);
 }
 
 #define LAST_MAX 32 /* values of the last column, if it is the sample */

@@ -41,9 +41,9 @@ void samples_see(struct samples_names *names, const char *name, size_t bytes);
 /* The name of the column that seems to hold samples; NULL if there is none. */
 const char *samples_misnamed(const struct samples_names *names);
 
-/* True if an array of that name in a .npz tells samples or where they end, such as
- * `offset` of Pointcept.  Not meant for properties of points: the points of one map can
- * each have a frame. */
+/* True if an array of a .npz, or a property of a .ply, of that name tells samples or where
+ * they end, such as `offset` of Pointcept, or `scan_id`.  The points of one map can each
+ * have a frame, too: then the user says that all are one sample. */
 bool samples_split(const char *name, size_t bytes);
 
 /* What columns 0 and 3 of [N,4] take; `last` values are 0 to last - 1. */

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char *ending_of(const char *path)
 {
@@ -27,14 +26,6 @@ static bool path_beside(const char *path, struct save_beside *beside)
     return used < (int)sizeof beside->path;
 }
 
-/* True if both paths lead to the same existing plain file. */
-static bool is_same_file(const char *one, const char *other)
-{
-    struct stat a, b;
-    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino && S_ISREG(a.st_mode);
-}
-
 enum voxel_code save_check_path(const char *path, const char *input,
                                 struct voxel_error *error)
 {
@@ -48,12 +39,9 @@ enum voxel_code save_check_path(const char *path, const char *input,
     if (npy && !path_beside(path, &beside))
         return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
                                "the output's path is longer than %d bytes", PATH_MAX);
-    const char *over = is_same_file(path, input) ? path : NULL;
-    if (npy && is_same_file(beside.path, input)) over = beside.path;
-    if (over)
-        return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
-                               "%s is the input and would be overwritten", over);
-    return VOXEL_OK;
+    enum voxel_code code = out_check_input(path, input, error);
+    if (!code && npy) code = out_check_input(beside.path, input, error);
+    return code;
 }
 
 /* "; --output NAME takes a, b": the outputs that have voxels, or "". */
@@ -220,9 +208,24 @@ static void npz_add(struct npz_arrays *arrays, const struct voxel_tensor *tensor
     arrays->list[arrays->count++] = tensor;
 }
 
+/* Whether who unpacks the zip would write outside of a folder, as with "../x". */
+static bool is_outside(const char *name)
+{
+    if (*name == '/' || strchr(name, '\\')) return true;
+    for (const char *at = name; at; at = strchr(at, '/') ? strchr(at, '/') + 1 : NULL)
+        if (strncmp(at, "..", 2) == 0 && (at[2] == '/' || !at[2])) return true;
+    return false;
+}
+
 static enum voxel_code npz_save(const char *path, const struct npz_arrays *arrays,
                                 struct voxel_error *error)
 {
+    for (int i = 0; i < arrays->count; i++)
+        if (is_outside(arrays->list[i]->name))
+            return voxel_error_set(error, VOXEL_INVALID_ARGUMENT,
+                                   "%s: the output has the name '%s', which leads out of "
+                                   "a .npz: write a .npy",
+                                   path, arrays->list[i]->name);
     for (int i = 0; i < arrays->count; i++)
         for (int j = 0; j < i; j++)
             if (strcmp(arrays->list[i]->name, arrays->list[j]->name) == 0)

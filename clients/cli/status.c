@@ -190,35 +190,67 @@ static bool model_is_up(const struct voxel_model_index *model, char state[STATE_
     return ready && !waits;
 }
 
-/* Prints each model that is not ready, with the reason, and each ready model that has a
- * remark, such as changed files that were refused.  Leaves out models of the repository
- * that are not loaded because nobody asked for them.  *told: one that is not ready had a
- * reason. */
-static enum voxel_code print_missed(struct voxel_client *client, bool *told,
-                                    struct voxel_error *error)
+/* A model that nobody asked for: of the repository, and not loaded. */
+static bool is_unasked(const struct voxel_model_index *model)
 {
-    struct voxel_models *models;
-    enum voxel_code code = voxel_models_get(client, &models, error);
-    if (code == VOXEL_UNIMPLEMENTED) return VOXEL_OK;
-    if (code) return code;
+    return !strncmp(model->reason, "unloaded", strlen("unloaded"));
+}
+
+/* How many models that were asked for do not serve. */
+static int32_t count_missed(const struct voxel_models *models)
+{
+    int32_t missed = 0;
+    for (int32_t i = 0; i < models->models_count; i++) {
+        char state[STATE_BYTES];
+        missed +=
+            !model_is_up(&models->models[i], state) && !is_unasked(&models->models[i]);
+    }
+    return missed;
+}
+
+/* Prints each model that is not ready, with the reason, and each ready model that has a
+ * remark, such as changed files that were refused.  Leaves out models that nobody asked
+ * for.  True if one that is not ready had a reason. */
+static bool print_missed(const struct voxel_models *models)
+{
+    bool told = false;
     if (!models->models_count) printf("the server has no models\n");
     for (int32_t i = 0; i < models->models_count; i++) {
         const struct voxel_model_index *model = &models->models[i];
         char state[STATE_BYTES];
         bool up = model_is_up(model, state);
-        bool unasked = !strncmp(model->reason, "unloaded", strlen("unloaded"));
-        if ((up && !*model->reason) || unasked) continue;
+        if ((up && !*model->reason) || is_unasked(model)) continue;
         print_index(model, state);
-        *told |= !up && *model->reason;
+        told |= !up && *model->reason;
     }
-    voxel_info_free(models);
-    return VOXEL_OK;
+    return told;
+}
+
+/* The server, whether it is ready, and which of its models are not.  A server is ready also
+ * without a model that came later, or that it lost: the first line says so, so that the
+ * lines below do not seem to contradict it.  `models` may be NULL. */
+static void print_server(const char *server, const struct voxel_server_info *info,
+                         bool ready, const struct voxel_models *models)
+{
+    char name[PLAIN_BYTES], version[PLAIN_BYTES];
+    const int32_t missed = models ? count_missed(models) : 0;
+    printf("%s: %s %s, %s", server, plain_text(info->name, name),
+           plain_text(info->version, version), ready ? "ready" : "not ready");
+    if (ready && missed)
+        printf(", but %" PRId32 " of its models %s not", missed,
+               missed == 1 ? "is" : "are");
+    printf("\n");
+    bool told = models && print_missed(models);
+    /* Over gRPC readiness is a bool, which cannot tell what a device lacks. */
+    if (!ready && !told && !strcmp(info->name, "voxeld"))
+        printf("its log and its HTTP page /v2/health/ready tell why\n");
 }
 
 static int print_status(const char *server, struct voxel_client *client, double wait_s)
 {
     struct voxel_error error;
     struct voxel_server_info *info;
+    struct voxel_models *models = NULL;
     struct voxel_statistics *statistics;
     bool ready;
     if (ask_ready(client, wait_s, &ready, &error))
@@ -226,19 +258,14 @@ static int print_status(const char *server, struct voxel_client *client, double 
     cli_progress(NULL);
     if (voxel_server_info_get(client, &info, &error))
         return cli_say_error("status", server, &error);
-    char name[PLAIN_BYTES], version[PLAIN_BYTES];
-    printf("%s: %s %s, %s\n", server, plain_text(info->name, name),
-           plain_text(info->version, version), ready ? "ready" : "not ready");
-    /* Over gRPC readiness is a bool, which cannot tell what a device lacks. */
-    bool says_more = !ready && !strcmp(info->name, "voxeld");
+    enum voxel_code code = voxel_models_get(client, &models, &error);
+    print_server(server, info, ready, code ? NULL : models);
     voxel_info_free(info);
-    bool told = false;
-    if (print_missed(client, &told, &error))
+    if (!code) voxel_info_free(models);
+    if (code && code != VOXEL_UNIMPLEMENTED)
         return cli_say_error("status", server, &error);
-    if (says_more && !told)
-        printf("its log and its HTTP page /v2/health/ready tell why\n");
     const struct voxel_model_name every = {.name = ""};
-    enum voxel_code code = voxel_statistics_get(client, &every, &statistics, &error);
+    code = voxel_statistics_get(client, &every, &statistics, &error);
     if (code && code != VOXEL_UNIMPLEMENTED)
         return cli_say_error("status", server, &error);
     if (!code) print_statistics(statistics);

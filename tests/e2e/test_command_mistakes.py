@@ -59,7 +59,8 @@ def test_samples_of_a_ply_are_of_any_type(daemon, client, grid, tmp_path, sample
     assert "not used" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["batch", "batch_idx", "b", "sample_id", "Sample"])
+@pytest.mark.parametrize("name", ["batch", "batch_idx", "b", "sample_id", "Sample", "frame",
+                                  "scan_id"])
 def test_samples_under_another_name_are_refused(daemon, grid, tmp_path, name):
     coords, feats = grid
     write_ply(tmp_path / "a.ply", columns_of(grid, f"float {name}"))
@@ -95,8 +96,8 @@ def test_an_array_that_may_be_samples_is_refused(daemon, client, grid, tmp_path,
     assert done.returncode == 2 and "--one-sample: expected coords [N,3], got [N,4]" in done.stderr
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, bool])
-def test_feats_of_8_bits_are_of_no_known_scale(daemon, client, grid, tmp_path, dtype):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, bool])
+def test_unsigned_feats_are_of_no_known_scale(daemon, client, grid, tmp_path, dtype):
     coords, feats = grid[0], (np.abs(grid[1]) * 90).astype(dtype)
     np.savez(tmp_path / "a.npz", coords=coords, feats=feats)
     done = voxel(daemon, tmp_path, "a.npz", "-o", "out.npz")
@@ -227,15 +228,17 @@ def test_properties_that_nobody_uses_are_named(daemon, grid, tmp_path):
 @pytest.mark.parametrize("option,words", [
     ("view", ("--view", "10,20")), ("size", ("--size", "160x100")), ("up", ("--up", "y")),
     ("isometric", ("--isometric",)), ("sample", ("--sample", "0")),
-    ("raw-feats", ("--raw-feats",)), ("one-sample", ("--one-sample",))])
+    ("raw-feats", ("--raw-feats",)), ("one-sample", ("--one-sample",)),
+    ("layers", ("--layers", "-q"))])
 def test_infer_refuses_options_that_do_nothing(daemon, grid, tmp_path, option, words):
     np.savez(tmp_path / "a.npz", coords=grid[0], feats=grid[1])
     np.save(tmp_path / "a.npy", grid[0])
     write_ply(tmp_path / "a.ply", columns_of(grid))
     files = {"raw-feats": ("a.npy", "a.ply"), "one-sample": ("a.npy",)}
+    why = "--quiet hides what it prints" if option == "layers" else "it applies only"
     for file in files.get(option, ("a.npz", "a.ply")):
         done = voxel(daemon, tmp_path, file, *words, "-o", "out.npz")
-        assert done.returncode == 2 and f"--{option} has no effect: it applies only" in done.stderr
+        assert done.returncode == 2 and f"--{option} has no effect: {why}" in done.stderr
         assert not (tmp_path / "out.npz").exists()
 
 
@@ -379,19 +382,24 @@ def test_the_size_of_a_voxel_goes_on(daemon, tmp_path):
 
 def test_a_size_that_is_none_says_nothing(daemon, grid, tmp_path):
     coords, feats = grid
-    one = np.float64(1)  # it is what voxels without a size have
-    for size in (np.full(2, 0.1), np.array([0.1, 0, 0.1]), np.float64(-1), np.float64(1e-320),
-                 "5 cm", one):
+    other = "text or an array of another shape"
+    for size, came in ((np.full(2, 0.1), other), (np.array([0.1, 0, 0.1]), "0.1 0 0.1"),
+                       (np.float64(-1), "-1"), (np.float64(1e-320), "9.99989e-321"),
+                       ("5 cm", other), (np.float64(1), None)):  # what voxels without a size have
         np.savez(tmp_path / "a.npz", coords=coords, feats=feats, voxel_size=size)
         done = voxel(daemon, tmp_path, "a.npz", "-o", "out.npz")
         assert done.returncode == 0
-        assert ("not used: voxel_size" in done.stderr) == (size is not one), done.stderr
+        said = ("voxel infer: a.npz: its voxel_size is not used: expected a number above 0, or "
+                f"three, got {came}\n") if came else ""
+        assert done.stderr == said, done.stderr
         assert sorted(np.load(tmp_path / "out.npz")) == ["coords", "out"]
     # With float positions it would decide the voxel of each point, and they may be voxels already.
     np.savez(tmp_path / "a.npz", coords=coords * 1.0, feats=feats, voxel_size=0.5)
     done = voxel(daemon, tmp_path, "a.npz")
     assert done.returncode == 2
-    assert "the positions are floats: set the size of a voxel" in done.stderr
+    assert ("the positions are floats: set the size of a voxel in their unit with --voxel SIZE (1 "
+            "if they are voxels already); the voxel_size of a .npz is not used to place points"
+            ) in done.stderr, done.stderr
 
 
 def test_a_size_of_three_numbers_is_that_of_each_axis(daemon, grid, tmp_path):

@@ -219,7 +219,28 @@ def test_a_set_may_be_empty(folder, tmp_path):
     coords, feats = cloud(4, 50)
     example = save(tmp_path / "e.npz", coords[:0], feats[:0])
     for name in ("minkunet", "encoder", "predicted"):
-        assert diff(folder / name, folder / name, "--example", example)["within"]
+        record(folder / name, example, tmp_path / f"{name}.npz")
+        done = run(VOXEL, "diff", folder / name, tmp_path / f"{name}.npz", code=2)
+        assert "nothing to compare: all layers and outputs have 0 rows in both" in done.stderr
+
+
+def test_an_output_that_one_run_lacks_is_over_the_bound(folder, example, tmp_path):
+    """What is answered differs; a layer need not be recorded, and --layers leaves outputs out."""
+    record(folder / "predicted", example, tmp_path / "all.npz")
+    with np.load(tmp_path / "all.npz") as found:
+        arrays = {name: found[name] for name in found.files}
+    for lacks, code in (("out.label", 1), ("layer.logit", 0)):
+        np.savez(tmp_path / "less.npz", **{n: a for n, a in arrays.items() if n != lacks})
+        for sides, where in ((("all", "less"), "A"), (("less", "all"), "B")):
+            sides = [tmp_path / f"{side}.npz" for side in sides]
+            found = diff(*sides, code=code)
+            name = lacks.partition(".")[2]
+            assert found[f"only_in_{where.lower()}"] == [name]
+            assert (found["within"], found["first"]) == ((False, name) if code else (True, None))
+            said = run(VOXEL, "diff", *sides, code=code).stdout
+            assert (f"the first over the bound of 1e-05 is output {name}: it is only in {where}\n"
+                    in said) == bool(code)
+            assert diff(*sides, "--layers", "fine")["within"]
 
 
 def test_a_source_s_recording_against_the_model(folder, example, tmp_path):

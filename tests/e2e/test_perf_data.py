@@ -72,10 +72,10 @@ def test_grids_of_a_model(daemon, client, tmp_path):
 def test_a_seed_says_it_all(tmp_path):
     words = ("--channels", 3, "--voxels", "50,60", "--count", 5)
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
-        perf_data(*words, "--seed", seed, "-o", tmp_path / name)
-    a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
+        perf_data(*words, "--seed", seed, "-o", tmp_path / f"{name}.json")
+    a, b, c = ((tmp_path / f"{name}.json").read_bytes() for name in "abc")
     assert a == b and a != c
-    assert len(read(tmp_path / "c")) == 5
+    assert len(read(tmp_path / "c.json")) == 5
 
 
 @pytest.mark.parametrize("dtype", sorted(TYPES))
@@ -113,7 +113,8 @@ def test_scans_of_files(daemon, client, tmp_path):
 
 @pytest.mark.parametrize("words, says", [
     (["--channels", 4], "expected --voxels"),
-    (["--channels", 4, "--voxels", 5, "--from", "a.npy"], "expected --voxels"),
+    (["--channels", 4, "--voxels", 5, "--from", "a.npy"],
+     "expected one of --voxels N,N,... and --from FILE,..., got both"),
     (["--voxels", 5], "expected --model NAME, or --channels"),
     (["--channels", 4, "--voxels", "5,,6"], "--voxels: expected numbers"),
     (["--channels", 4, "--voxels", "5,x"], "--voxels: expected numbers"),
@@ -214,9 +215,29 @@ def test_what_the_model_does_not_take(daemon, tmp_path):
     assert "NaN" in perf_data(*server[:2], "-m", "conv", "--from", tmp_path / "nan.npz", "--as",
                               "numbers", "-o", tmp_path / "out.json", code=2)
     assert not (tmp_path / "out.json").exists()
-    assert "cannot be written" in perf_data("--channels", 4, "--voxels", 9000, "-o", "/dev/full",
-                                            code=2)
+    full = tmp_path / "full.json"
+    full.symlink_to("/dev/full")
+    assert "cannot be written" in perf_data("--channels", 4, "--voxels", 9000, "-o", full, code=2)
     assert os.path.exists("/dev/full")  # an incomplete file is removed, a device is not
+
+
+def test_no_scan_is_overwritten(tmp_path):
+    """By whatever path: each of --from, a link, and a raw file that has an input's name."""
+    scans = [tmp_path / f"{name}.npy" for name in "ab"]
+    for scan in scans:
+        np.save(scan, np.zeros((1, 3), np.int32))
+    before = scans[0].read_bytes()
+    (tmp_path / "link.json").symlink_to(scans[1])
+    words = ("--channels", 4, "--from", ",".join(map(str, scans)))
+    raw = ("--channels", 4, "--from", scans[1], "--as", "files", "--coords-name", "b.npy")
+    for which, out, says in (
+            (words, scans[0], "a.npy: expected an output that ends in .json"),
+            (words, tmp_path / "scan", "scan: expected an output that ends in .json"),
+            (words, tmp_path / "link.json", "link.json is the input and would be overwritten"),
+            (raw, tmp_path, "b.npy is the input and would be overwritten")):
+        assert says in perf_data(*which, "-o", out, code=2)
+        assert [scan.read_bytes() for scan in scans] == [before, before]
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy", "link.json"]
 
 
 def test_what_fails_leaves_what_was_there(tmp_path):

@@ -183,7 +183,7 @@ START_TEST(npz_samples_elsewhere)
 }
 END_TEST
 
-/* Features of 8 bits: those of a .ply are divided by 255. */
+/* Unsigned features of 8 and 16 bits: those of 8 of a .ply are divided by 255. */
 static const struct {
     const char *descr;
     const char *said; /* NULL = accepted as it is */
@@ -191,12 +191,16 @@ static const struct {
     {"|u1",
      "is uint8, which does not tell whether the network expects 0 to 1 or 0 to 255"},
     {"|b1", "is bool: expected numbers"},
+    {"<u2",
+     "the array 'feats' is uint16, which does not tell whether its numbers are 0 to "
+     "65535, a share of 65535, or the bits of bfloat16: store it as float"},
     {"|i1", NULL},
-    {"<u2", NULL},
+    {"<i2", NULL},
+    {"<u4", NULL},
     {"<f2", NULL},
 };
 
-START_TEST(npz_feats_of_8_bits)
+START_TEST(npz_feats_of_no_known_scale)
 {
     struct points points;
     struct voxel_error error = {0};
@@ -243,7 +247,7 @@ START_TEST(npz_integers_of_feats_are_not_rounded)
     struct voxel_error error = {0};
     char header[128];
     const char *said = integers[_i].said;
-    rig_asked = (struct feats_asked){.names = "rgb"};
+    rig_asked = (struct feats_asked){.names = "rgb", .raw = true};
     memset(&zip, 0, sizeof zip);
     snprintf(header, sizeof header,
              "{'descr': '%s', 'fortran_order': False, 'shape': (4, 2)}",
@@ -294,7 +298,7 @@ int main(void)
     tcase_add_test(tcase, npz_damage);
     tcase_add_test(tcase, npz_damage_names_the_array);
     tcase_add_loop_test(tcase, npz_samples_elsewhere, 0, sizeof beside / sizeof *beside);
-    tcase_add_loop_test(tcase, npz_feats_of_8_bits, 0,
+    tcase_add_loop_test(tcase, npz_feats_of_no_known_scale, 0,
                         sizeof feats_types / sizeof *feats_types);
     tcase_add_loop_test(tcase, npz_integers_of_feats_are_not_rounded, 0,
                         sizeof integers / sizeof *integers);

@@ -128,6 +128,9 @@ static const struct {
     {"ply\nformat ascii 1.0\n", "has no end"},
     {"ply\nformat binary 1.0\nend_header\n",
      "expected ascii, binary_little_endian or binary_big_endian"},
+    {"ply\nformat ascii 2.0\n",
+     "header line 'format ascii 2.0': expected the version 1.0 of the format"},
+    {"ply\nformat binary_little_endian 1.1\n", "expected the version 1.0"},
     {"ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty float y\n"
      "property float z\nend_header\n1.5 2 3\n",
      "a value that does not fit its type"},
@@ -255,7 +258,7 @@ static const struct {
     {"green,intensity,red", false, true, 3, {{0.2f, 0.5f, 1}, {0.4f, -2, 0}}},
     {"red,green", true, false, 2, {{255, 51}, {0, 102}}},
     /* Only 8-bit values are colours. */
-    {"time", false, false, 1, {{65535}, {3}}},
+    {"time", true, false, 1, {{65535}, {3}}},
     {" red,  intensity ", false, true, 2, {{1, 0.5f}, {0, -2}}},
     {"x,x", false, false, 2, {{1, 1}, {4, 4}}},
 };
@@ -280,13 +283,28 @@ START_TEST(properties_are_features)
 }
 END_TEST
 
+/* 16-bit colours and intensities, and the bits of bfloat16, look the same. */
+START_TEST(feats_of_16_bits_are_of_no_known_scale)
+{
+    struct points points;
+    struct voxel_error error;
+    asked = (struct feats_asked){.names = "red,time"};
+    ck_assert_int_eq(read_exact(COLOURED, sizeof COLOURED - 1, &points, &error),
+                     VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text,
+                     "the property 'time' is ushort, which does not tell whether its "
+                     "numbers are 0 to 65535, a share of 65535, or the bits of "
+                     "bfloat16: store it as float; for 0 to 65535 use --raw-feats");
+}
+END_TEST
+
 static const char *const no_properties[] = {"blue", "red,blue", "tags", "", "red,", "re"};
 
 START_TEST(a_property_that_is_not_there_is_named)
 {
     struct points points;
     struct voxel_error error;
-    asked.names = no_properties[_i];
+    asked = (struct feats_asked){.names = no_properties[_i]};
     ck_assert_int_eq(read_exact(COLOURED, sizeof COLOURED - 1, &points, &error),
                      VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "it has: red, green, intensity, time"), "%s",
@@ -405,6 +423,7 @@ int main(void)
     tcase_add_test(tcase, big_endian_is_turned);
     tcase_add_loop_test(tcase, properties_are_features, 0,
                         sizeof colours / sizeof *colours);
+    tcase_add_test(tcase, feats_of_16_bits_are_of_no_known_scale);
     tcase_add_loop_test(tcase, a_property_that_is_not_there_is_named, 0,
                         sizeof no_properties / sizeof *no_properties);
     tcase_add_test(tcase, changed_bytes_never_read_outside);

@@ -56,8 +56,7 @@ static const struct {
     {"batch_inds", "batch_inds"},
     {"nx,bidx", "bidx"},
     {"sample_idxs", "sample_idxs"},
-    /* A map whose points each have a frame number is one grid. */
-    {"frame,scene,offset", NULL},
+    {"frame,scene,offset", NULL}, /* samples_split knows them */
     {"red,green,blue,nx,b1,sampled,sample_weight,scalar_", NULL},
     {"", NULL},
 };
@@ -100,6 +99,12 @@ static const struct {
     {"int b", "1", NULL, "the property 'b' would be ignored"},
     {"int Sample", "1", "p", "the property 'Sample' would be ignored"},
     {"list uchar int sample", "1 1", NULL, "the property 'sample' would be ignored"},
+    /* As in a .npz. */
+    {"int frame", "1", NULL,
+     "the property 'frame' would be ignored, but may hold samples: name it 'sample'"},
+    {"uchar scene", "1", "p", "the property 'scene' would be ignored"},
+    {"int scan_id", "1", NULL, "the property 'scan_id' would be ignored"},
+    {"float scalar_Scan", "1", NULL, "the property 'scalar_Scan' would be ignored"},
 };
 
 static enum voxel_code read_ply(const char *property, const char *value,
@@ -139,11 +144,26 @@ static const struct {
     const char *name;
     bool split;
 } splits[] = {
-    {"offset", true},       {"offsets", true}, {"ptr", true},
-    {"scene_id", true},     {"frame", true},   {"batch", true},
-    {"batch_sizes", true},  {"bidx", true},    {"offset_xyz", false},
-    {"origin", false},      {"labels", false}, {"framerate", false},
-    {"sample_rate", false}, {"", false},
+    {"scan_id", true},
+    {"Scan", true},
+    {"frame_idx", true},
+    {"scanner", false},
+    {"scan_angle_rank", false},
+    {"frame_time", false},
+    {"offset", true},
+    {"offsets", true},
+    {"ptr", true},
+    {"scene_id", true},
+    {"frame", true},
+    {"batch", true},
+    {"batch_sizes", true},
+    {"bidx", true},
+    {"offset_xyz", false},
+    {"origin", false},
+    {"labels", false},
+    {"framerate", false},
+    {"sample_rate", false},
+    {"", false},
 };
 
 START_TEST(an_array_that_splits_is_known_by_its_name)
@@ -174,6 +194,26 @@ START_TEST(one_sample_is_what_the_user_says)
                               &one, &points, &error));
     ck_assert_msg(strstr(error.text, "--one-sample: the vertex has a property sample"),
                   "%s", error.text);
+}
+END_TEST
+
+/* The points of one map can each have a frame. */
+START_TEST(a_frame_is_no_sample_if_the_user_says_so)
+{
+    static const char file[] =
+        "ply\nformat ascii 1.0\nelement vertex 1\nproperty int x\nproperty int y\n"
+        "property int z\nproperty int frame\nend_header\n0 0 0 3\n";
+    const struct feats_asked asked[] = {{.one_sample = true}, {.names = "frame"}};
+    struct points points;
+    struct voxel_error error = {0};
+    for (int i = 0; i < 2; i++) {
+        enum voxel_code code =
+            points_read_ply((struct bytes){(const uint8_t *)file, sizeof file - 1},
+                            &asked[i], &points, &error);
+        ck_assert_msg(!code, "%s", error.text);
+        ck_assert_ptr_null(points.sample);
+        points_fini(&points);
+    }
 }
 END_TEST
 
@@ -288,6 +328,7 @@ int main(void)
                         sizeof columns / sizeof *columns);
     tcase_add_loop_test(tcase, a_sample_of_a_ply_is_of_any_type, 0,
                         sizeof plys / sizeof *plys);
+    tcase_add_test(tcase, a_frame_is_no_sample_if_the_user_says_so);
     tcase_add_test(tcase, a_batch_that_is_a_feature_is_one);
     tcase_add_loop_test(tcase, an_array_that_splits_is_known_by_its_name, 0,
                         sizeof splits / sizeof *splits);

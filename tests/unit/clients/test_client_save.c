@@ -324,6 +324,17 @@ static const struct {
      NULL},
     {{.name = "coords", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16},
      "the output has the name 'coords', which a .npz uses itself"},
+    /* Some programs unpack a zip to wherever its names lead. */
+    {{.name = "../x", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16},
+     "the output has the name '../x', which leads out of a .npz: write a .npy"},
+    {{.name = "a/..", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16},
+     "the name 'a/..', which leads"},
+    {{.name = "/x", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16},
+     "the name '/x', which leads"},
+    {{.name = "..\\x", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16},
+     "the name '..\\x', which leads"},
+    {{.name = "a/..b", .type = VOXEL_INT32, .rank = 2, .shape = {2, 2}, .bytes = 16},
+     NULL},
 };
 
 START_TEST(all_outputs_are_written_or_the_sentence_names_the_wrong_one)

@@ -104,6 +104,10 @@ START_TEST(a_size_is_needed_and_bounded)
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "--voxel SIZE (1 if they are voxels already)"), "%s",
                   error.text);
+    points.size_idle = true;
+    ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(error.text, "the voxel_size of a .npz is not used to place"),
+                  "%s", error.text);
     for (int k = 0; k < 3; k++) points.voxel_size[k] = 0.1;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_INVALID_ARGUMENT);
     ck_assert_msg(strstr(error.text, "point 0: column 1 (y of a .ply) gives voxel 1e+31"),
@@ -112,6 +116,112 @@ START_TEST(a_size_is_needed_and_bounded)
     points.count = 0;
     ck_assert_int_eq(cloud_make(&points, 0, &cloud, &error), VOXEL_OK);
     ck_assert_int_eq(cloud.count, 0);
+    cloud_fini(&cloud);
+}
+END_TEST
+
+/* Integers are voxels: with such a size none would have a neighbour, and the answer would
+ * be wrong without a word. */
+START_TEST(integers_take_no_size_below_1)
+{
+    double xyz[] = {0, 0, 0, 0, 0, 1};
+    struct points points = {.count = 2, .xyz = xyz, .whole = true};
+    struct cloud cloud;
+    struct voxel_error error;
+    ck_assert_int_eq(cloud_make(&points, 0.07, &cloud, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text,
+                     "the positions are integers, so --voxel 0.07 would put neighbours "
+                     "14.3 voxels apart: voxels need no --voxel, and for integers in a "
+                     "unit it is at least 1");
+    ck_assert_ptr_null(cloud.coords);
+    ck_assert_int_eq(cloud_make(&points, 0.999, &cloud, NULL), VOXEL_INVALID_ARGUMENT);
+    static const double sizes[] = {0, 1, 1.5};
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(cloud_make(&points, sizes[i], &cloud, &error), VOXEL_OK);
+        cloud_fini(&cloud);
+    }
+    points.whole = false;
+    ck_assert_int_eq(cloud_make(&points, 0.07, &cloud, &error), VOXEL_OK);
+    cloud_fini(&cloud);
+}
+END_TEST
+
+START_TEST(what_is_no_number_is_counted)
+{
+    double xyz[] = {0, 0, 0, NAN, 0, 0, 0, INFINITY, 0, 1, 0, 0, 1, 0, 0};
+    float feats[] = {1, NAN, 2, 3, 4, 5, -INFINITY, INFINITY, 6, 7};
+    struct points points = {.count = 5, .xyz = xyz, .feats = feats, .channels = 2};
+    struct cloud cloud;
+    struct voxel_error error;
+    ck_assert_int_eq(cloud_make(&points, 1, &cloud, &error), VOXEL_OK);
+    ck_assert_int_eq(cloud.count, 2);
+    ck_assert_int_eq(cloud.dropped, 2);
+    ck_assert_int_eq(cloud.feats_odd, 2);
+    cloud_fini(&cloud);
+    /* Nothing left to ask about, as from a file of other positions. */
+    points.xyz += 3;
+    points.feats = NULL;
+    points.count = 2;
+    ck_assert_int_eq(cloud_make(&points, 1, &cloud, &error), VOXEL_INVALID_ARGUMENT);
+    ck_assert_str_eq(error.text,
+                     "none of the 2 points has a position: all are NaN or infinite");
+    ck_assert_ptr_null(cloud.coords);
+}
+END_TEST
+
+/* Voxels on a line, `step` apart, of which `pairs` have another beside them. */
+static const struct {
+    int count, step, pairs;
+    bool scattered;
+} lines[] = {
+    {CLOUD_SCATTER_MIN, 2, 0, true},
+    {CLOUD_SCATTER_MIN - 1, 2, 0, false}, /* too few to tell */
+    {CLOUD_SCATTER_MIN, 1, 0, false},
+    {CLOUD_SCATTER_MIN, 2, 1, false}, /* three of 65 are more than one in 100 */
+    {1000, 3, 4, true},
+    {1000, 3, 6, false},
+    {300000, 3, 0, true}, /* more than are looked at */
+    {300000, 1, 0, false},
+};
+
+START_TEST(voxels_without_neighbours_are_scattered)
+{
+    const int count = lines[_i].count + lines[_i].pairs;
+    double *xyz = calloc((size_t)count, 3 * sizeof *xyz);
+    int32_t *sample = calloc((size_t)count, sizeof *sample);
+    for (int i = 0; i < count; i++) {
+        const int pair = i - lines[_i].count; /* at a corner of an earlier one */
+        for (int k = 0; k < 3; k++) xyz[3 * i + k] = pair < 0 ? 0 : 1;
+        xyz[3 * i] = pair < 0 ? i * lines[_i].step : pair * 4 * lines[_i].step + 1;
+    }
+    struct points points = {.count = count, .xyz = xyz, .sample = sample, .whole = true};
+    struct cloud cloud;
+    ck_assert_int_eq(cloud_make(&points, 0, &cloud, NULL), VOXEL_OK);
+    ck_assert_int_eq(cloud.scattered, lines[_i].scattered);
+    cloud_fini(&cloud);
+    /* The voxels of another sample are no neighbours. */
+    for (int i = 0; i < count; i++) sample[i] = i % 2;
+    ck_assert_int_eq(cloud_make(&points, 0, &cloud, NULL), VOXEL_OK);
+    if (lines[_i].step == 1 && !lines[_i].pairs)
+        ck_assert_int_eq(cloud.scattered, count >= CLOUD_SCATTER_MIN);
+    cloud_fini(&cloud);
+    free(xyz);
+    free(sample);
+}
+END_TEST
+
+/* The ends of int32 have no voxel beyond them. */
+START_TEST(voxels_at_the_ends_are_looked_at)
+{
+    double xyz[3 * CLOUD_SCATTER_MIN];
+    struct points points = {.count = CLOUD_SCATTER_MIN, .xyz = xyz, .whole = true};
+    struct cloud cloud;
+    for (int i = 0; i < CLOUD_SCATTER_MIN; i++) {
+        xyz[3 * i] = i % 2 ? INT32_MAX : INT32_MIN;
+        xyz[3 * i + 1] = xyz[3 * i + 2] = 2.0 * i;
+    }
+    ck_assert_int_eq(cloud_make(&points, 0, &cloud, NULL), VOXEL_OK);
+    ck_assert(cloud.scattered);
     cloud_fini(&cloud);
 }
 END_TEST
@@ -238,6 +348,11 @@ int main(void)
     tcase_add_test(tcase, corners_survive_floats);
     tcase_add_test(tcase, integers_are_coordinates);
     tcase_add_test(tcase, a_size_is_needed_and_bounded);
+    tcase_add_test(tcase, integers_take_no_size_below_1);
+    tcase_add_test(tcase, what_is_no_number_is_counted);
+    tcase_add_loop_test(tcase, voxels_without_neighbours_are_scattered, 0,
+                        sizeof lines / sizeof *lines);
+    tcase_add_test(tcase, voxels_at_the_ends_are_looked_at);
     tcase_add_loop_test(tcase, shell_has_distinct_voxels, 0, 6);
     tcase_add_test(tcase, shell_fits_the_shape);
     tcase_add_test(tcase, halves_round_trip);
