@@ -114,6 +114,31 @@ START_TEST(expiry)
 }
 END_TEST
 
+/* Probes ask as before; all else needs a token, or that somebody prolongs it. */
+START_TEST(anyone_that_has_expired)
+{
+    static const i32 health[] = {M_SERVER_LIVE, M_SERVER_READY, M_HEALTH_CHECK};
+    rig_use("{\"tokens\": [{\"name\": \"open\", \"anyone\": true, \"models\": [\"*\"], "
+            "\"methods\": [\"infer\"], \"expires\": \"2001-01-01T00:00:00Z\"}]}");
+    for (size_t i = 0; i < VX_COUNT(health); i++)
+        rig_passes(rig_enter(health[i], NULL, 0));
+    ck_assert_uint_eq(rig_counts(0).refused[VX_ACCESS_REFUSED_EXPIRED], 0);
+    rig_refused(vx_access_model(rig_access, &rig_ticket, "m", &rig_why),
+                VX_CODE_UNAUTHENTICATED, "token 'open' has expired");
+    ck_assert(!vx_access_sees(rig_access, &rig_ticket, "m"));
+    rig_refused(rig_enter(M_MODEL_INFER, NULL, 0), VX_CODE_UNAUTHENTICATED,
+                "token 'open' has expired");
+    rig_refused(rig_enter(M_SERVER_LIVE, "Bearer " TOKEN_B, 0), VX_CODE_UNAUTHENTICATED,
+                "the token is not known here");
+    vx_access_close(&rig_access);
+    rig_open(&(struct vx_access_options){
+        .tokens = true, .health_asks = true, .connections_max = 4});
+    rig_use("{\"tokens\": [{\"name\": \"open\", \"anyone\": true, \"models\": [\"*\"], "
+            "\"methods\": [\"infer\"], \"expires\": \"2001-01-01T00:00:00Z\"}]}");
+    rig_refused(rig_enter(M_SERVER_LIVE, NULL, 0), VX_CODE_UNAUTHENTICATED, "expired");
+}
+END_TEST
+
 START_TEST(a_certificate_and_anyone)
 {
     rig_use("{\"tokens\": [{\"name\": \"c\", \"certificate\": \"CN=camera\", \"models\": "
@@ -303,6 +328,7 @@ int main(void)
     tcase_add_test(tcase, health_asks_where_it_is_set);
     tcase_add_test(tcase, models_by_name_and_pattern);
     tcase_add_test(tcase, expiry);
+    tcase_add_test(tcase, anyone_that_has_expired);
     tcase_add_test(tcase, a_certificate_and_anyone);
     tcase_add_test(tcase, the_admin_port);
     tcase_add_test(tcase, requests_of_a_token);
