@@ -54,7 +54,9 @@ static const char token_usage[] =
     "\n"
     "\"certificate\": \"SUBJECT\" stands for a client's certificate in place of a token, "
     "and\n"
-    "\"anyone\": true for clients that present nothing.\n";
+    "\"anyone\": true for clients that send no token and whose certificate, if they have "
+    "one,\n"
+    "no entry names.\n";
 
 static int token_new(const char *name)
 {

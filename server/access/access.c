@@ -114,14 +114,22 @@ static vx_status check_expiry(struct vx_access *access, struct vx_access_ticket 
                 "token '%s' has expired: expected one that is still valid", ticket->name);
 }
 
-/* Looks the ticket up in the table that applies now. */
+static bool presents_token(const struct vx_access_ticket *ticket)
+{
+    return ticket->presents && ticket->key.kind == VX_ACCESS_TOKEN;
+}
+
+/* Looks the ticket up in the table that applies now.  A certificate that the table does not
+ * name is anyone's, as a call without one: a client shows it because the connection wants
+ * it, and cannot leave it out.  A wrong token is nobody's. */
 static void look_up(struct vx_access *access, struct vx_access_ticket *ticket)
 {
     const struct vx_access_table *table = &access->tables[access->now];
     if (ticket->table == access->uses) return;
     ticket->table = access->uses;
-    ticket->entry =
-        ticket->presents ? vx_access_table_find(table, &ticket->key) : table->anyone;
+    ticket->entry = ticket->presents ? vx_access_table_find(table, &ticket->key) : -1;
+    ticket->named = ticket->entry >= 0;
+    if (!ticket->named && !presents_token(ticket)) ticket->entry = table->anyone;
     ticket->name[0] = '\0';
     if (ticket->entry >= 0)
         memcpy(ticket->name, table->entries[ticket->entry].name, sizeof ticket->name);
@@ -133,11 +141,8 @@ static vx_status identify(struct vx_access *access, struct vx_access_ticket *tic
 {
     look_up(access, ticket);
     if (ticket->entry >= 0) return check_expiry(access, ticket, why);
-    if (!ticket->presents) return VX_OK; /* who may present nothing decides the caller */
+    if (!presents_token(ticket)) return VX_OK; /* who may be nobody decides the caller */
     access->nobody.refused[VX_ACCESS_REFUSED_UNKNOWN]++;
-    VX_ENSURE(ticket->key.kind == VX_ACCESS_TOKEN, UNAUTHENTICATED,
-              "the client's certificate is not known here, or no longer: expected one "
-              "whose subject the server's file of tokens has, or a token");
     VX_FAIL(UNAUTHENTICATED,
             "the token is not known here, or no longer: expected one whose hash is in "
             "the server's file of tokens");
@@ -148,7 +153,11 @@ static vx_status check_somebody(struct vx_access *access,
                                 const struct vx_access_ticket *ticket)
 {
     if (ticket->entry >= 0 || !access->options.tokens) return VX_OK;
-    access->nobody.refused[VX_ACCESS_REFUSED_NONE]++;
+    access->nobody
+        .refused[ticket->presents ? VX_ACCESS_REFUSED_UNKNOWN : VX_ACCESS_REFUSED_NONE]++;
+    VX_ENSURE(!ticket->presents, UNAUTHENTICATED,
+              "the client's certificate is not known here, or no longer: expected one "
+              "whose subject the server's file of tokens has, or a token");
     VX_FAIL(UNAUTHENTICATED,
             "no token came: expected the metadata 'authorization' to be 'Bearer TOKEN'");
 }
@@ -212,7 +221,7 @@ static vx_status enter(struct vx_access *access, const struct vx_access_arrival 
     look_up(access, ticket);
     /* A probe is asked for no token, not even where "anyone" has expired.  One that it
      * sends must be right: its owner would not learn otherwise that it is not. */
-    if (open && !ticket->presents) return VX_OK;
+    if (open && !presents_token(ticket)) return VX_OK;
     VX_TRY(identify(access, ticket, why));
     if (!open) VX_TRY(check_somebody(access, ticket));
     VX_TRY(

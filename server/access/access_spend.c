@@ -29,12 +29,11 @@ static bool limits_any(const struct vx_access_limit limits[VX_ACCESS_UNITS])
     return false;
 }
 
-/* Only calls that present nothing are measured by their connection. */
+/* Only calls that the table does not name are measured by their connection. */
 static bool measures_connection(const struct vx_access *access,
                                 const struct vx_access_ticket *ticket)
 {
-    return !ticket->presents && ticket->connection &&
-           limits_any(access->options.connection);
+    return !ticket->named && ticket->connection && limits_any(access->options.connection);
 }
 
 /* None for a connection whose end has been reported: what is left of it is late. */

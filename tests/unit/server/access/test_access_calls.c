@@ -148,12 +148,15 @@ START_TEST(a_certificate_and_anyone)
         .method = M_MODEL_INFER, .certificate = "CN=camera", .is_request = true};
     rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
     ck_assert_str_eq(rig_ticket.name, "c");
-    arrival.certificate = "CN=camera2";
-    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
-                VX_CODE_UNAUTHENTICATED, "the client's certificate is not known here");
+    arrival.certificate = "CN=camera2"; /* of whom the file knows nothing */
+    rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
+    ck_assert_str_eq(rig_ticket.name, "open");
+    rig_refused(vx_access_model(rig_access, &rig_ticket, "m", &rig_why),
+                VX_CODE_PERMISSION_DENIED, "token 'open'");
     /* A token counts more than a certificate, and a wrong one is not forgiven. */
     arrival.certificate = "CN=camera";
     arrival.authorization = "Bearer " TOKEN_A;
+    rig_why.text[0] = '\0';
     arrival.authorization_length = strlen(arrival.authorization);
     rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
                 VX_CODE_UNAUTHENTICATED, "the token is not known here");
@@ -164,6 +167,28 @@ START_TEST(a_certificate_and_anyone)
                 VX_CODE_PERMISSION_DENIED, "token 'open'");
     rig_refused(rig_enter(M_LOG_SETTINGS, NULL, 0), VX_CODE_PERMISSION_DENIED,
                 "settings");
+}
+END_TEST
+
+/* A client of mutual TLS cannot leave its certificate out. */
+START_TEST(a_certificate_that_no_entry_names)
+{
+    static const i32 health[] = {M_SERVER_LIVE, M_SERVER_READY, M_HEALTH_CHECK};
+    struct vx_access_arrival arrival = {.certificate = "CN=probe", .is_request = true};
+    rig_use_a("\"models\": [\"*\"], \"methods\": [\"infer\"]");
+    for (size_t i = 0; i < VX_COUNT(health); i++) {
+        arrival.method = health[i];
+        rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
+        ck_assert(!vx_access_sees(rig_access, &rig_ticket, "m"));
+    }
+    arrival.method = M_MODEL_INFER;
+    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
+                VX_CODE_UNAUTHENTICATED, "the client's certificate is not known here");
+    ck_assert_uint_eq(rig_counts(-1).refused[VX_ACCESS_REFUSED_UNKNOWN], 1);
+    ck_assert_uint_eq(rig_counts(-1).refused[VX_ACCESS_REFUSED_NONE], 0);
+    arrival.method = M_HEALTH_WATCH;
+    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
+                VX_CODE_UNAUTHENTICATED, "the client's certificate is not known here");
 }
 END_TEST
 
@@ -315,6 +340,16 @@ START_TEST(limits_of_connections_and_tokens)
     rig_passes(enter_of(8, 0)); /* the third of the entry */
     rig_refused(enter_of(8, 0), VX_CODE_RESOURCE_EXHAUSTED, "token 'open' has used");
     rig_refused(enter_of(9, 0), VX_CODE_RESOURCE_EXHAUSTED, "token 'open' has used");
+    /* So are those with a certificate that no entry names. */
+    const struct vx_access_arrival arrival = {.method = M_MODEL_INFER,
+                                              .connection = 7,
+                                              .certificate = "CN=x",
+                                              .is_request = true,
+                                              .now_ns = 10 * S};
+    for (i32 i = 0; i < 2; i++)
+        rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
+    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
+                VX_CODE_RESOURCE_EXHAUSTED, "this connection has used");
 }
 END_TEST
 
@@ -330,6 +365,7 @@ int main(void)
     tcase_add_test(tcase, expiry);
     tcase_add_test(tcase, anyone_that_has_expired);
     tcase_add_test(tcase, a_certificate_and_anyone);
+    tcase_add_test(tcase, a_certificate_that_no_entry_names);
     tcase_add_test(tcase, the_admin_port);
     tcase_add_test(tcase, requests_of_a_token);
     tcase_add_test(tcase, bytes_and_voxels_of_a_token);
