@@ -49,7 +49,7 @@ static const char token_usage[] =
     "           health    ServerLive, ServerReady, Check: every token has it\n"
     "limits     what a second brings back, and the most that is kept; without \"burst\" "
     "what\n"
-    "           one second brings\n"
+    "           one second brings; with \"anyone\" no request may take more at once\n"
     "sha256     may be a list of up to 4: the old and the new one while clients change\n"
     "\n"
     "\"certificate\": \"SUBJECT\" stands for a client's certificate in place of a token, "

@@ -116,6 +116,8 @@ struct vx_access_cost {
      * of that, but because of what others have paid since. */
     i64 paid[VX_ACCESS_UNITS];
 };
+/* As `paid`: it has run, and is refused in no case. */
+#define VX_ACCESS_HAS_RUN INT64_MAX
 /* Pays, or refuses.  Bytes are paid for in any case: they have come. */
 VX_MUST_USE vx_status vx_access_spend(struct vx_access *access,
                                       struct vx_access_ticket *ticket,

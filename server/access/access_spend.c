@@ -12,14 +12,17 @@
 struct meter {
     const struct vx_access_limit *limits;
     struct vx_access_bucket *buckets;
+    bool shared; /* by clients that no entry names: the bucket of "anyone" */
 };
 
 static struct meter meter_of_entry(struct vx_access *access,
                                    const struct vx_access_ticket *ticket)
 {
     struct vx_access_account *account = vx_access_account_of(access, ticket);
-    if (!account) return (struct meter){NULL, NULL};
-    return (struct meter){vx_access_entry_of(access, ticket)->limits, account->buckets};
+    if (!account) return (struct meter){.limits = NULL};
+    return (struct meter){.limits = vx_access_entry_of(access, ticket)->limits,
+                          .buckets = account->buckets,
+                          .shared = !ticket->named};
 }
 
 static bool limits_any(const struct vx_access_limit limits[VX_ACCESS_UNITS])
@@ -43,8 +46,8 @@ static struct meter meter_of_connection(struct vx_access *access,
     struct vx_access_connection *row = NULL;
     if (measures_connection(access, ticket))
         row = vx_access_connections_find(&access->connections, ticket->connection);
-    if (!row) return (struct meter){NULL, NULL};
-    return (struct meter){access->options.connection, row->buckets};
+    if (!row) return (struct meter){.limits = NULL};
+    return (struct meter){.limits = access->options.connection, .buckets = row->buckets};
 }
 
 /* The first call of a connection that is measured adds it. */
@@ -92,10 +95,33 @@ static vx_status meter_check(const struct vx_access_spending *spending,
     return VX_OK;
 }
 
+/* Fails if a stranger wants more at once than a burst: one would put all others into debt,
+ * for hours where models are large. */
+static vx_status share_check(const struct vx_access_spending *spending,
+                             struct meter meter)
+{
+    for (i32 u = 0; meter.shared && u < VX_ACCESS_UNITS; u++) {
+        const struct vx_access_limit *limit = &meter.limits[u];
+        i64 of = spending->cost->of[u], paid = spending->cost->paid[u];
+        bool fits = (f64)of + (f64)paid <= limit->burst || paid == VX_ACCESS_HAS_RUN;
+        if (limit->per_s <= 0 || !of || fits) continue;
+        vx_access_counts_of(spending->access, spending->ticket)
+            ->refused[VX_ACCESS_REFUSED_REQUESTS + u]++;
+        VX_FAIL_WHY(spending->why, RESOURCE_EXHAUSTED,
+                    "a request is larger than what clients without a token share",
+                    "a request of '%s' may take at most %.15g %s, the burst that all its "
+                    "clients share: expected a smaller one or a token, got %lld",
+                    spending->ticket->name, limit->burst,
+                    vx_access_unit_name((enum vx_access_unit)u), (long long)(of + paid));
+    }
+    return VX_OK;
+}
+
 static void meter_pay(struct meter meter, const struct vx_access_cost *cost)
 {
     for (i32 u = 0; meter.limits && u < VX_ACCESS_UNITS; u++)
-        vx_access_bucket_pay(&meter.limits[u], &meter.buckets[u], cost->of[u]);
+        (meter.shared ? vx_access_bucket_pay_shared : vx_access_bucket_pay)(
+            &meter.limits[u], &meter.buckets[u], cost->of[u]);
 }
 
 /* Both the entry and the connection must admit it; then both pay. */
@@ -109,7 +135,8 @@ vx_status vx_access_pay(struct vx_access_spending *spending)
         .of = {[VX_ACCESS_BYTES] = spending->cost->of[VX_ACCESS_BYTES]}};
     for (i32 u = 0; u < VX_ACCESS_UNITS; u++)
         if (spending->cost->of[u]) spending->units |= UINT32_C(1) << u;
-    vx_status st = meter_check(spending, entry);
+    vx_status st = share_check(spending, entry);
+    if (!st.fault) st = meter_check(spending, entry);
     if (!st.fault) st = meter_check(spending, connection);
     const struct vx_access_cost *due = st.fault ? &bytes : spending->cost;
     meter_pay(entry, due);

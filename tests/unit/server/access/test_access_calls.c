@@ -268,6 +268,39 @@ START_TEST(bytes_and_voxels_of_a_token)
 }
 END_TEST
 
+/* One stranger's large request is no debt of all others. */
+START_TEST(strangers_share_a_burst)
+{
+    const struct vx_access_cost dense = {.of = {[VX_ACCESS_VOXELS] = 60},
+                                         .paid = {[VX_ACCESS_VOXELS] = 41}};
+    const struct vx_access_cost made = {.of = {[VX_ACCESS_VOXELS] = 100000},
+                                        .paid = {[VX_ACCESS_VOXELS] = VX_ACCESS_HAS_RUN}};
+    rig_use("{\"tokens\": [{\"name\": \"open\", \"anyone\": true, \"models\": [\"*\"], "
+            "\"methods\": [\"infer\"], \"limits\": {\"bytes\": {\"per_second\": 1000}, "
+            "\"voxels\": {\"per_second\": 10, \"burst\": 100}}}]}");
+    rig_passes(rig_enter(M_MODEL_INFER, NULL, 0));
+    rig_refused(rig_spend(0, 0, 101, 0), VX_CODE_RESOURCE_EXHAUSTED,
+                "a request of 'open' may take at most 100 voxels, the burst that all its "
+                "clients share: expected a smaller one or a token, got 101");
+    rig_refused(vx_access_spend(rig_access, &rig_ticket, &dense, 0, &rig_why),
+                VX_CODE_RESOURCE_EXHAUSTED, "at most 100 voxels");
+    rig_passes(rig_spend(0, 0, 100, 0)); /* nothing was paid for them */
+    rig_refused(rig_spend(0, 0, 1, 0), VX_CODE_RESOURCE_EXHAUSTED, "about 100 ms");
+    /* What features made has run, and bytes have come. */
+    rig_passes(vx_access_spend(rig_access, &rig_ticket, &made, 0, &rig_why));
+    rig_refused(rig_spend(0, 0, 1, 0), VX_CODE_RESOURCE_EXHAUSTED, "about 10100 ms");
+    for (i32 i = 0; i < 9; i++)
+        rig_refused(rig_spend(0, 1000000, 0, 0), VX_CODE_RESOURCE_EXHAUSTED,
+                    "at most 1000 bytes");
+    rig_refused(rig_spend(0, 1, 0, 0), VX_CODE_RESOURCE_EXHAUSTED, "about 1001 ms");
+    rig_passes(rig_enter(M_MODEL_INFER, NULL, 11 * S));
+    struct vx_access_counts open = rig_counts(0);
+    ck_assert_uint_eq(open.bytes, 9000001);
+    ck_assert_uint_eq(open.voxels, 100100);
+    ck_assert_uint_eq(open.refused[VX_ACCESS_REFUSED_VOXELS], 4);
+}
+END_TEST
+
 static vx_status enter_of(u64 connection, i64 now_ns)
 {
     const struct vx_access_arrival arrival = {.method = M_MODEL_INFER,
@@ -369,6 +402,7 @@ int main(void)
     tcase_add_test(tcase, the_admin_port);
     tcase_add_test(tcase, requests_of_a_token);
     tcase_add_test(tcase, bytes_and_voxels_of_a_token);
+    tcase_add_test(tcase, strangers_share_a_burst);
     tcase_add_test(tcase, limits_of_connections);
     tcase_add_test(tcase, limits_of_connections_and_tokens);
     suite_add_tcase(suite, tcase);
