@@ -153,8 +153,7 @@ static void make_room(struct vx_tls *tls)
     for (i32 i = 0; one && i < OLDEST; i++, one = one->next)
         if (tls->of[one->origin] > tls->of[going->origin]) going = one;
     vx_tls_list_remove(going);
-    vx_tls_keys_drop(
-        going->ssl); /* at once: it may be long until the accept thread comes */
+    vx_tls_keys_drop(going->ssl); /* the accept thread may come late */
     memcpy(going->why, "others wanted its place", sizeof "others wanted its place");
     session_tell(going, VX_TLS_CROWDED);
 }
