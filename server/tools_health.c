@@ -52,7 +52,7 @@ static int health_connect(const char *host, const char *port)
 static size_t health_ask(int fd, char *reply)
 {
     static const char question[] =
-        "GET /v2/health/ready HTTP/1.1\r\nHost: voxeld\r\nConnection: close\r\n\r\n";
+        "GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     size_t have = 0;
     ssize_t got = send(fd, question, sizeof question - 1, MSG_NOSIGNAL);
     while (got > 0 && have < REPLY_BYTES) {

@@ -49,12 +49,14 @@ static const char token_usage[] =
     "           health    ServerLive, ServerReady, Check: every token has it\n"
     "limits     what a second brings back, and the most that is kept; without \"burst\" "
     "what\n"
-    "           one second brings\n"
+    "           one second brings; with \"anyone\" no request may take more at once\n"
     "sha256     may be a list of up to 4: the old and the new one while clients change\n"
     "\n"
     "\"certificate\": \"SUBJECT\" stands for a client's certificate in place of a token, "
     "and\n"
-    "\"anyone\": true for clients that present nothing.\n";
+    "\"anyone\": true for clients that send no token and whose certificate, if they have "
+    "one,\n"
+    "no entry names.\n";
 
 static int token_new(const char *name)
 {

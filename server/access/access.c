@@ -1,36 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/access/access.h"
+#include "server/access/access_private.h"
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
-#include "server/access/access_connections.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Connections whose end is reported late, beyond connections_max. */
 #define CONNECTIONS_SPARE 64
-
-/* What an entry has used. */
-struct account {
-    struct vx_access_bucket buckets[VX_ACCESS_UNITS];
-    struct vx_access_counts counts;
-};
-
-struct vx_access {
-    struct vx_access_options options;
-    pthread_mutex_t lock;
-    /* (lock) All that follows, but for the table that is not `now`. */
-    struct vx_access_table tables[2];
-    struct account accounts[2][VX_ACCESS_ENTRIES_MAX];
-    i32 now;  /* which of the two applies */
-    u64 uses; /* tables that have been used: the number of the one that applies */
-    struct vx_access_counts nobody;
-    enum vx_access_file_state file;
-    struct vx_access_connections connections;
-};
 
 /* ------- open, close, replace ------- */
 
@@ -74,9 +53,9 @@ struct vx_access_table *vx_access_spare(struct vx_access *access)
 /* The account of an entry of the new table: of the entry of that name before, or new. */
 static void account_move(struct vx_access *access, i32 entry, i32 before, i64 now_ns)
 {
-    struct account *account = &access->accounts[!access->now][entry];
+    struct vx_access_account *account = &access->accounts[!access->now][entry];
     const struct vx_access_entry *is = &access->tables[!access->now].entries[entry];
-    *account = (struct account){.counts = {0}};
+    *account = (struct vx_access_account){.counts = {0}};
     if (before >= 0) *account = access->accounts[access->now][before];
     for (i32 u = 0; u < VX_ACCESS_UNITS; u++)
         if (before < 0)
@@ -102,24 +81,24 @@ void vx_access_use_spare(struct vx_access *access, i64 now_ns)
     pthread_mutex_unlock(&access->lock);
 }
 
-/* ------- refusals; under the lock ------- */
+/* ------- of a ticket; under the lock ------- */
 
-static struct account *account_of(struct vx_access *access,
-                                  const struct vx_access_ticket *ticket)
+struct vx_access_account *vx_access_account_of(struct vx_access *access,
+                                               const struct vx_access_ticket *ticket)
 {
     return ticket->entry < 0 ? NULL : &access->accounts[access->now][ticket->entry];
 }
 
-static const struct vx_access_entry *entry_of(const struct vx_access *access,
-                                              const struct vx_access_ticket *ticket)
+const struct vx_access_entry *vx_access_entry_of(const struct vx_access *access,
+                                                 const struct vx_access_ticket *ticket)
 {
     return &access->tables[access->now].entries[ticket->entry];
 }
 
-static struct vx_access_counts *counts_of(struct vx_access *access,
-                                          const struct vx_access_ticket *ticket)
+struct vx_access_counts *vx_access_counts_of(struct vx_access *access,
+                                             const struct vx_access_ticket *ticket)
 {
-    struct account *account = account_of(access, ticket);
+    struct vx_access_account *account = vx_access_account_of(access, ticket);
     return account ? &account->counts : &access->nobody;
 }
 
@@ -128,32 +107,42 @@ static struct vx_access_counts *counts_of(struct vx_access *access,
 static vx_status check_expiry(struct vx_access *access, struct vx_access_ticket *ticket,
                               struct vx_why *why)
 {
-    const struct vx_access_entry *entry = entry_of(access, ticket);
+    const struct vx_access_entry *entry = vx_access_entry_of(access, ticket);
     if (!entry->expires_ms || vx_clock_wall_ms() < entry->expires_ms) return VX_OK;
-    counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_EXPIRED]++;
+    vx_access_counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_EXPIRED]++;
     VX_FAIL_WHY(why, UNAUTHENTICATED, "a token has expired",
                 "token '%s' has expired: expected one that is still valid", ticket->name);
 }
 
-/* Looks the ticket up in the table that applies now. */
+static bool presents_token(const struct vx_access_ticket *ticket)
+{
+    return ticket->presents && ticket->key.kind == VX_ACCESS_TOKEN;
+}
+
+/* Looks the ticket up in the table that applies now.  A certificate that the table does not
+ * name is anyone's, as a call without one: a client shows it because the connection wants
+ * it, and cannot leave it out.  A wrong token is nobody's. */
+static void look_up(struct vx_access *access, struct vx_access_ticket *ticket)
+{
+    const struct vx_access_table *table = &access->tables[access->now];
+    if (ticket->table == access->uses) return;
+    ticket->table = access->uses;
+    ticket->entry = ticket->presents ? vx_access_table_find(table, &ticket->key) : -1;
+    ticket->named = ticket->entry >= 0;
+    if (!ticket->named && !presents_token(ticket)) ticket->entry = table->anyone;
+    ticket->name[0] = '\0';
+    if (ticket->entry >= 0)
+        memcpy(ticket->name, table->entries[ticket->entry].name, sizeof ticket->name);
+}
+
+/* The same, and fails for what is not known or no longer valid. */
 static vx_status identify(struct vx_access *access, struct vx_access_ticket *ticket,
                           struct vx_why *why)
 {
-    const struct vx_access_table *table = &access->tables[access->now];
-    if (ticket->table != access->uses) {
-        ticket->table = access->uses;
-        ticket->entry =
-            ticket->presents ? vx_access_table_find(table, &ticket->key) : table->anyone;
-        ticket->name[0] = '\0';
-        if (ticket->entry >= 0)
-            memcpy(ticket->name, table->entries[ticket->entry].name, sizeof ticket->name);
-    }
+    look_up(access, ticket);
     if (ticket->entry >= 0) return check_expiry(access, ticket, why);
-    if (!ticket->presents) return VX_OK; /* who may present nothing decides the caller */
+    if (!presents_token(ticket)) return VX_OK; /* who may be nobody decides the caller */
     access->nobody.refused[VX_ACCESS_REFUSED_UNKNOWN]++;
-    VX_ENSURE(ticket->key.kind == VX_ACCESS_TOKEN, UNAUTHENTICATED,
-              "the client's certificate is not known here, or no longer: expected one "
-              "whose subject the server's file of tokens has, or a token");
     VX_FAIL(UNAUTHENTICATED,
             "the token is not known here, or no longer: expected one whose hash is in "
             "the server's file of tokens");
@@ -164,7 +153,11 @@ static vx_status check_somebody(struct vx_access *access,
                                 const struct vx_access_ticket *ticket)
 {
     if (ticket->entry >= 0 || !access->options.tokens) return VX_OK;
-    access->nobody.refused[VX_ACCESS_REFUSED_NONE]++;
+    access->nobody
+        .refused[ticket->presents ? VX_ACCESS_REFUSED_UNKNOWN : VX_ACCESS_REFUSED_NONE]++;
+    VX_ENSURE(!ticket->presents, UNAUTHENTICATED,
+              "the client's certificate is not known here, or no longer: expected one "
+              "whose subject the server's file of tokens has, or a token");
     VX_FAIL(UNAUTHENTICATED,
             "no token came: expected the metadata 'authorization' to be 'Bearer TOKEN'");
 }
@@ -185,136 +178,14 @@ static vx_status check_group(struct vx_access *access, struct vx_access_ticket *
                              struct vx_why *why)
 {
     if (ticket->entry < 0 || group == VX_ACCESS_HEALTH) return VX_OK;
-    u32 groups = entry_of(access, ticket)->groups;
+    u32 groups = vx_access_entry_of(access, ticket)->groups;
     if (groups >> group & 1) return VX_OK;
     char has[80];
     groups_text(groups, has, sizeof has);
-    counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_METHOD]++;
+    vx_access_counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_METHOD]++;
     VX_FAIL_WHY(why, PERMISSION_DENIED, "a token does not permit the method",
                 "token '%s' does not permit %s, of the methods '%s'; it permits:%s",
                 ticket->name, method, vx_access_group_name(group), has);
-}
-
-/* ------- limits; under the lock ------- */
-
-/* A limit and its bucket: of an entry, or of a connection. */
-struct meter {
-    const struct vx_access_limit *limits;
-    struct vx_access_bucket *buckets;
-};
-
-static struct meter meter_of_entry(struct vx_access *access,
-                                   const struct vx_access_ticket *ticket)
-{
-    struct account *account = account_of(access, ticket);
-    if (!account) return (struct meter){NULL, NULL};
-    return (struct meter){entry_of(access, ticket)->limits, account->buckets};
-}
-
-static bool limits_any(const struct vx_access_limit limits[VX_ACCESS_UNITS])
-{
-    for (i32 u = 0; u < VX_ACCESS_UNITS; u++)
-        if (limits[u].per_s > 0) return true;
-    return false;
-}
-
-/* Only calls that present nothing are measured by their connection. */
-static bool measures_connection(const struct vx_access *access,
-                                const struct vx_access_ticket *ticket)
-{
-    return !ticket->presents && ticket->connection &&
-           limits_any(access->options.connection);
-}
-
-/* None for a connection whose end has been reported: what is left of it is late. */
-static struct meter meter_of_connection(struct vx_access *access,
-                                        const struct vx_access_ticket *ticket)
-{
-    struct vx_access_connection *row = NULL;
-    if (measures_connection(access, ticket))
-        row = vx_access_connections_find(&access->connections, ticket->connection);
-    if (!row) return (struct meter){NULL, NULL};
-    return (struct meter){access->options.connection, row->buckets};
-}
-
-/* The first call of a connection that is measured adds it. */
-static vx_status add_connection(struct vx_access *access, struct vx_access_ticket *ticket,
-                                i64 now_ns)
-{
-    if (!measures_connection(access, ticket) ||
-        vx_access_connections_find(&access->connections, ticket->connection))
-        return VX_OK;
-    ticket->adds = vx_access_connections_add(&access->connections, ticket->connection,
-                                             access->options.connection, now_ns) != NULL;
-    VX_ENSURE(ticket->adds, RESOURCE_EXHAUSTED,
-              "too many connections have ended a moment ago; try again later");
-    return VX_OK;
-}
-
-/* One question about limits. */
-struct spending {
-    struct vx_access *access;
-    struct vx_access_ticket *ticket;
-    const struct vx_access_cost *cost;
-    u32 units; /* bit: must not be used up, though nothing of it may be paid yet */
-    i64 now_ns;
-    struct vx_why *why;
-};
-
-static vx_status refuse_limit(const struct spending *spending, struct meter meter,
-                              enum vx_access_unit unit, i64 wait_ns)
-{
-    char who[VX_ACCESS_NAME_BYTES + 32] = "this connection";
-    struct vx_access *access = spending->access;
-    if (meter.limits != access->options.connection)
-        snprintf(who, sizeof who, "token '%s'", spending->ticket->name);
-    i64 wait_ms = (wait_ns - 1 + VX_NS_PER_MS - 1) / VX_NS_PER_MS;
-    counts_of(access, spending->ticket)->refused[VX_ACCESS_REFUSED_REQUESTS + unit]++;
-    VX_FAIL_WHY(
-        spending->why, RESOURCE_EXHAUSTED,
-        "a limit of a token or a connection is reached",
-        "%s has used its limit of %.15g %s per second; try again in about %lld ms", who,
-        meter.limits[unit].per_s, vx_access_unit_name(unit), (long long)wait_ms);
-}
-
-/* Fails if one of the units is used up. */
-static vx_status meter_check(const struct spending *spending, struct meter meter)
-{
-    for (i32 u = 0; meter.limits && u < VX_ACCESS_UNITS; u++) {
-        if (!(spending->units >> u & 1)) continue;
-        i64 wait_ns = vx_access_bucket_wait_ns(&meter.limits[u], &meter.buckets[u],
-                                               spending->cost->paid[u], spending->now_ns);
-        if (wait_ns)
-            return refuse_limit(spending, meter, (enum vx_access_unit)u, wait_ns);
-    }
-    return VX_OK;
-}
-
-static void meter_pay(struct meter meter, const struct vx_access_cost *cost)
-{
-    for (i32 u = 0; meter.limits && u < VX_ACCESS_UNITS; u++)
-        vx_access_bucket_pay(&meter.limits[u], &meter.buckets[u], cost->of[u]);
-}
-
-/* Both the entry and the connection must admit it; then both pay. */
-static vx_status spend(struct spending *spending)
-{
-    struct meter entry = meter_of_entry(spending->access, spending->ticket);
-    struct meter connection = meter_of_connection(spending->access, spending->ticket);
-    struct vx_access_counts *counts = counts_of(spending->access, spending->ticket);
-    const struct vx_access_cost bytes = {
-        .of = {[VX_ACCESS_BYTES] = spending->cost->of[VX_ACCESS_BYTES]}};
-    for (i32 u = 0; u < VX_ACCESS_UNITS; u++)
-        if (spending->cost->of[u]) spending->units |= UINT32_C(1) << u;
-    vx_status st = meter_check(spending, entry);
-    if (!st.fault) st = meter_check(spending, connection);
-    const struct vx_access_cost *due = st.fault ? &bytes : spending->cost;
-    meter_pay(entry, due);
-    meter_pay(connection, due);
-    counts->requests += (u64)due->of[VX_ACCESS_REQUESTS];
-    counts->bytes += (u64)due->of[VX_ACCESS_BYTES];
-    counts->voxels += (u64)due->of[VX_ACCESS_VOXELS];
-    return st;
 }
 
 /* ------- calls ------- */
@@ -347,21 +218,26 @@ static vx_status enter(struct vx_access *access, const struct vx_access_arrival 
 {
     enum vx_access_group group = vx_access_group_of(arrival->method);
     bool open = group == VX_ACCESS_HEALTH && !access->options.health_asks;
+    look_up(access, ticket);
+    /* A probe is asked for no token, not even where "anyone" has expired.  One that it
+     * sends must be right: its owner would not learn otherwise that it is not. */
+    if (open && !presents_token(ticket)) return VX_OK;
     VX_TRY(identify(access, ticket, why));
     if (!open) VX_TRY(check_somebody(access, ticket));
     VX_TRY(
         check_group(access, ticket, group, vx_access_method_name(arrival->method), why));
     if (group == VX_ACCESS_HEALTH) return VX_OK;
-    VX_TRY(add_connection(access, ticket, arrival->now_ns));
+    VX_TRY(vx_access_connection_add(access, ticket, arrival->now_ns));
     if (!arrival->is_request) return VX_OK;
     /* An inference that could not be paid for is refused before its message is read. */
     const struct vx_access_cost one = {.of = {[VX_ACCESS_REQUESTS] = 1}};
-    return spend(&(struct spending){.access = access,
-                                    .ticket = ticket,
-                                    .cost = &one,
-                                    .units = group == VX_ACCESS_INFER ? UINT32_MAX : 0,
-                                    .now_ns = arrival->now_ns,
-                                    .why = why});
+    return vx_access_pay(
+        &(struct vx_access_spending){.access = access,
+                                     .ticket = ticket,
+                                     .cost = &one,
+                                     .units = group == VX_ACCESS_INFER ? UINT32_MAX : 0,
+                                     .now_ns = arrival->now_ns,
+                                     .why = why});
 }
 
 vx_status vx_access_enter(struct vx_access *access,
@@ -403,7 +279,9 @@ vx_status vx_access_spend(struct vx_access *access, struct vx_access_ticket *tic
     pthread_mutex_lock(&access->lock);
     vx_status st = identify(access, ticket, why);
     if (!st.fault) st = check_somebody(access, ticket);
-    if (!st.fault) st = spend(&(struct spending){access, ticket, cost, 0, now_ns, why});
+    if (!st.fault)
+        st = vx_access_pay(
+            &(struct vx_access_spending){access, ticket, cost, 0, now_ns, why});
     pthread_mutex_unlock(&access->lock);
     return st;
 }
@@ -426,7 +304,7 @@ static bool sees(struct vx_access *access, const struct vx_access_ticket *ticket
                  const char *model)
 {
     if (ticket->entry < 0) return !access->options.tokens;
-    return vx_access_entry_has(entry_of(access, ticket), model);
+    return vx_access_entry_has(vx_access_entry_of(access, ticket), model);
 }
 
 static vx_status check_model(struct vx_access *access, struct vx_access_ticket *ticket,
@@ -435,7 +313,7 @@ static vx_status check_model(struct vx_access *access, struct vx_access_ticket *
     VX_TRY(identify(access, ticket, why));
     VX_TRY(check_somebody(access, ticket));
     if (sees(access, ticket, model)) return VX_OK;
-    counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_MODEL]++;
+    vx_access_counts_of(access, ticket)->refused[VX_ACCESS_REFUSED_MODEL]++;
     VX_FAIL_WHY(why, PERMISSION_DENIED, "a token does not permit the model",
                 "token '%s' does not permit model '%.100s'", ticket->name, model);
 }

@@ -13,7 +13,7 @@
  *   VX_TRY(vx_access_spend(access, &call->ticket, &cost, now_ns, &why));
  *
  * Limits are buckets (access_limit.h): of an entry of the file, for all that it names,
- * and of a connection, for calls that present nothing.
+ * and of a connection, for calls that it does not name.
  *
  * Owner    the front.
  * Thread   any: a lock guards everything.  It is held for a lookup, about 20 ns for each
@@ -37,7 +37,7 @@ struct vx_access_options {
     bool health_asks;     /* health asks for a token, too */
     bool no_certificates; /* no client is asked for one */
     i32 connections_max;
-    /* Of each connection, for calls that present nothing. */
+    /* Of each connection, for calls that no entry names. */
     struct vx_access_limit connection[VX_ACCESS_UNITS];
 };
 
@@ -45,6 +45,7 @@ struct vx_access_options {
 struct vx_access_ticket {
     u64 table;     /* which table `entry` belongs to */
     i32 entry;     /* -1 = nobody: no tokens are asked for, or it is health */
+    bool named;    /* the entry is of `key`, and not of anyone */
     bool presents; /* `key` is what it presented */
     /* Its connection is counted since this call: vx_access_gone removes it. */
     bool adds;
@@ -115,6 +116,8 @@ struct vx_access_cost {
      * of that, but because of what others have paid since. */
     i64 paid[VX_ACCESS_UNITS];
 };
+/* As `paid`: it has run, and is refused in no case. */
+#define VX_ACCESS_HAS_RUN INT64_MAX
 /* Pays, or refuses.  Bytes are paid for in any case: they have come. */
 VX_MUST_USE vx_status vx_access_spend(struct vx_access *access,
                                       struct vx_access_ticket *ticket,

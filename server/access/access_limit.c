@@ -50,6 +50,13 @@ void vx_access_bucket_pay(const struct vx_access_limit *limit,
     if (limit->per_s > 0) bucket->level -= (f64)cost;
 }
 
+void vx_access_bucket_pay_shared(const struct vx_access_limit *limit,
+                                 struct vx_access_bucket *bucket, i64 cost)
+{
+    vx_access_bucket_pay(limit, bucket, cost);
+    if (bucket->level < -limit->burst) bucket->level = -limit->burst;
+}
+
 void vx_access_bucket_change(const struct vx_access_limit *before,
                              const struct vx_access_limit *limit,
                              struct vx_access_bucket *bucket, i64 now_ns)

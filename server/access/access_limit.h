@@ -49,6 +49,9 @@ i64 vx_access_bucket_wait_ns(const struct vx_access_limit *limit,
                              struct vx_access_bucket *bucket, i64 paid, i64 now_ns);
 void vx_access_bucket_pay(const struct vx_access_limit *limit,
                           struct vx_access_bucket *bucket, i64 cost);
+/* The same, of a bucket that strangers share: it never owes more than a burst. */
+void vx_access_bucket_pay_shared(const struct vx_access_limit *limit,
+                                 struct vx_access_bucket *bucket, i64 cost);
 /* Another limit applies from now on; what the bucket holds beyond its burst is lost. */
 void vx_access_bucket_change(const struct vx_access_limit *before,
                              const struct vx_access_limit *limit,

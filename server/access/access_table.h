@@ -13,7 +13,8 @@
  *
  * In place of "sha256", or beside it, an entry may have "certificate": the subject of a
  * client's certificate, as the caller of vx_access_enter spells it.  With
- * "anyone": true an entry says what clients may do that present nothing.
+ * "anyone": true an entry says what clients may do that send no token and whose certificate,
+ * if they have one, no entry names.
  *
  *   VX_TRY(vx_access_table_parse(text, bytes, &why, table));
  *   i32 entry = vx_access_table_find(table, &key);
@@ -60,7 +61,7 @@ struct vx_access_entry {
 struct vx_access_table {
     i32 entries_count, keys_count;
     i32 certificates_count; /* of the keys */
-    i32 anyone;             /* the entry of clients that present nothing; -1 = none */
+    i32 anyone;             /* the entry with "anyone"; -1 = none */
     struct vx_access_key keys[VX_ACCESS_KEYS_MAX];
     i32 key_entries[VX_ACCESS_KEYS_MAX]; /* whose key it is */
     struct vx_access_entry entries[VX_ACCESS_ENTRIES_MAX];

@@ -335,6 +335,14 @@ static vx_status http_open_memory(struct vx_http *http)
     return VX_OK;
 }
 
+static struct sockaddr_storage bound(const struct vx_http *http)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t bytes = sizeof address;
+    VX_ASSERT(!getsockname(http->listener, (struct sockaddr *)&address, &bytes));
+    return address;
+}
+
 static vx_status http_open_sockets(struct vx_http *http, const char *address,
                                    struct vx_why *why)
 {
@@ -342,6 +350,9 @@ static vx_status http_open_sockets(struct vx_http *http, const char *address,
     VX_ENSURE(http->epoll >= 0, RESOURCE_EXHAUSTED,
               "no descriptor left for the admin port");
     VX_TRY(http_listen(address, why, &http->listener));
+    struct sockaddr_storage at = bound(http);
+    http->local = vx_http_host_is_loopback(&at);
+    http_listen_host(address, http->own);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     VX_ENSURE(!epoll_ctl(http->epoll, EPOLL_CTL_ADD, http->listener, &event),
               RESOURCE_EXHAUSTED, "no memory in the kernel for the admin port");
@@ -383,9 +394,7 @@ vx_status vx_http_open(const struct vx_http_options *options, struct vx_why *why
 i32 vx_http_port(const struct vx_http *http)
 {
     VX_ASSERT(http->magic == HTTP_MAGIC);
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof address;
-    VX_ASSERT(!getsockname(http->listener, (struct sockaddr *)&address, &bytes));
+    struct sockaddr_storage address = bound(http);
     if (address.ss_family == AF_INET6)
         return ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port);
     return ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);

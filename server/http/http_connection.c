@@ -137,9 +137,19 @@ void http_connection_refuse(struct http_connection *c, i32 status, const char *w
     connection_write(c, &reply);
 }
 
+static const char wrong_host[] =
+    "this port is bound to the loopback and answers for localhost and addresses: "
+    "expected "
+    "such a Host, got another name (a proxy can set it: Host: localhost)";
+
 static void connection_answer(struct http_connection *c)
 {
     struct vx_http *http = c->http;
+    if (http->local && !vx_http_host_fits(c->parser.host, http->own)) {
+        explicit_bzero(c->parser.authorization, sizeof c->parser.authorization);
+        http_connection_refuse(c, 403, wrong_host);
+        return;
+    }
     struct vx_http_request request = {.path = c->parser.path, .query = c->parser.query};
     struct vx_http_reply reply = connection_reply(c);
     if (c->parser.authorizes) {

@@ -42,6 +42,13 @@ static bool address_split(const char *address, char host[256], const char **port
            strtol(*port, NULL, 10) <= 65535;
 }
 
+void http_listen_host(const char *address, char host[256])
+{
+    const char *port;
+    host[0] = '\0';
+    if (!vx_handed_is(address)) VX_ASSERT(address_split(address, host, &port));
+}
+
 vx_status vx_http_address_check(const char *address, struct vx_why *why)
 {
     char host[256];

@@ -18,7 +18,8 @@ static int parse_on_begin(llhttp_t *llhttp)
     struct vx_http_parser *parser = llhttp->data;
     parser->target_length = 0;
     parser->authorizes = false;
-    parser->authorization_length = parser->field_length = 0;
+    parser->authorization_length = parser->field_length = parser->host_length = 0;
+    parser->host[0] = '\0';
     return 0;
 }
 
@@ -32,21 +33,46 @@ static int parse_on_field(llhttp_t *llhttp, const char *at, size_t length)
     return 0;
 }
 
-static int parse_on_value(llhttp_t *llhttp, const char *at, size_t length)
+static bool field_is(const struct vx_http_parser *parser, const char *name)
 {
-    static const char wanted[] = "authorization";
-    struct vx_http_parser *parser = llhttp->data;
-    bool begins = !parser->field_ends;
-    parser->field_ends = true;
-    if (parser->field_length != sizeof wanted - 1 ||
-        strncasecmp(parser->field, wanted, sizeof wanted - 1) != 0)
-        return 0;
+    return parser->field_length == strlen(name) &&
+           !strncasecmp(parser->field, name, parser->field_length);
+}
+
+/* A part of the value; the first `begins`. */
+static int parse_authorization(struct vx_http_parser *parser, bool begins, const char *at,
+                               size_t length)
+{
     if (begins) parser->authorization_length = 0; /* the last one counts */
     if (length > sizeof parser->authorization - parser->authorization_length)
         return parse_refuse(parser, 431, "the header Authorization is too long");
     parser->authorizes = true;
     memcpy(parser->authorization + parser->authorization_length, at, length);
     parser->authorization_length += length;
+    return 0;
+}
+
+static int parse_host(struct vx_http_parser *parser, bool begins, const char *at,
+                      size_t length)
+{
+    if (begins && parser->host_length) /* RFC 9112, 3.2 */
+        return parse_refuse(parser, 400, "expected one header Host, got two");
+    if (length >= sizeof parser->host - parser->host_length)
+        return parse_refuse(parser, 431, "the header Host is too long");
+    memcpy(parser->host + parser->host_length, at, length);
+    parser->host_length += length;
+    parser->host[parser->host_length] = '\0';
+    return 0;
+}
+
+static int parse_on_value(llhttp_t *llhttp, const char *at, size_t length)
+{
+    struct vx_http_parser *parser = llhttp->data;
+    bool begins = !parser->field_ends;
+    parser->field_ends = true;
+    if (field_is(parser, "authorization"))
+        return parse_authorization(parser, begins, at, length);
+    if (field_is(parser, "host")) return parse_host(parser, begins, at, length);
     return 0;
 }
 
@@ -98,6 +124,8 @@ static int parse_on_end(llhttp_t *llhttp)
         *query = '\0';
         parser->query = query + 1;
     }
+    while (parser->host_length && strchr(" \t", parser->host[parser->host_length - 1]))
+        parser->host[--parser->host_length] = '\0';
     parser->head_only = llhttp->method == HTTP_HEAD;
     parser->keep_alive = llhttp_should_keep_alive(llhttp);
     parser->ended = true;

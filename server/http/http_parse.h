@@ -14,7 +14,8 @@
  *
  * Owner    the caller; must not move while it is in use.
  * Thread   one at a time; no sockets, no allocation.
- * Limits   VX_HTTP_TARGET_BYTES, VX_HTTP_HEAD_BYTES_MAX, VX_HTTP_AUTHORIZATION_BYTES.
+ * Limits   VX_HTTP_TARGET_BYTES, VX_HTTP_HEAD_BYTES_MAX, VX_HTTP_AUTHORIZATION_BYTES,
+ *          VX_HTTP_HOST_BYTES.
  * Fails    BAD with 400, 405, 413, 414, 431 or 505 and an error text.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -35,6 +36,9 @@
 /* "Bearer " and the longest token (server/access/). */
 #define VX_HTTP_AUTHORIZATION_BYTES 264
 
+/* The header Host: a name of 253 bytes and a port, with a NUL. */
+#define VX_HTTP_HOST_BYTES 264
+
 enum vx_http_parsed { VX_HTTP_MORE, VX_HTTP_REQUEST, VX_HTTP_BAD };
 
 struct vx_http_parser {
@@ -51,6 +55,8 @@ struct vx_http_parser {
     bool authorizes; /* it has the header Authorization: */
     size_t authorization_length;
     char authorization[VX_HTTP_AUTHORIZATION_BYTES]; /* without a NUL */
+    char host[VX_HTTP_HOST_BYTES];                   /* as written; "" when none came */
+    size_t host_length;
 
     /* The name of the header that is being read, as far as it matters. */
     char field[sizeof "authorization"];

@@ -2,6 +2,7 @@
  *
  *   http.c              the port: accepting, replacing connections, deadlines, close
  *   http_connection.c   one connection, from its first byte to its last reply
+ *   http_host.c         by which names it may be asked, on the loopback
  *   http_listen.c       an address, and the socket that listens there
  *
  * The connections' descriptors are in an epoll set of their own, and libuv polls only the
@@ -19,6 +20,7 @@
 #define VX_SERVER_HTTP_PRIVATE_H
 
 #include "server/http/http.h"
+#include "server/http/http_host.h"
 #include "server/http/http_parse.h"
 
 #define HTTP_READ_BYTES 4096 /* one read; a request larger than this takes several */
@@ -60,6 +62,8 @@ struct vx_http {
     void *context;
     struct vx_http_timeouts timeouts;
     int listener, epoll;
+    bool local;    /* bound to the loopback: it answers for names of this machine alone */
+    char own[256]; /* the host of its address, if it has one */
     uv_poll_t poll;   /* of the epoll set */
     uv_timer_t sweep; /* while there are connections: checks their deadlines */
     uv_timer_t pause; /* no connection is accepted until it fires */
@@ -98,6 +102,8 @@ void http_connection_refuse(struct http_connection *c, i32 status, const char *w
 
 /* http_listen.c */
 VX_MUST_USE vx_status http_listen(const char *address, struct vx_why *why, int *listener);
+/* The host of "HOST:PORT"; "" of a socket that was handed over. */
+void http_listen_host(const char *address, char host[256]);
 
 /* What connections are counted by: one for each host, as far as an address tells. */
 u64 http_source_key(const struct sockaddr_storage *from);

@@ -123,7 +123,7 @@ void vx_infer_pay_made(struct vx_infer *infer, struct vx_call *call,
     const i64 made = end->done->set_voxels - call->job.voxels;
     /* Whatever others have paid meanwhile, what has run is paid for, and is not refused. */
     const struct vx_access_cost cost = {.of = {[VX_ACCESS_VOXELS] = made},
-                                        .paid = {[VX_ACCESS_VOXELS] = INT64_MAX}};
+                                        .paid = {[VX_ACCESS_VOXELS] = VX_ACCESS_HAS_RUN}};
     struct vx_why why;
     if (!vx_infer_row(infer, call)->signature.predicts) return;
     charge_made(infer, call, end);

@@ -64,7 +64,9 @@ vx_status vx_tls_open(const struct vx_tls_options *options, struct vx_why *why,
     VX_ASSERT(!pthread_cond_init(&made->watch, &attributes));
     VX_ASSERT(!pthread_cond_init(&made->work, NULL));
     pthread_condattr_destroy(&attributes);
+    vx_tls_keys_open();
     vx_status status = open_sessions(made);
+    if (!status.fault) status = vx_tls_context_base(why, &made->base);
     if (!status.fault) {
         vx_tls_watch_note(made);
         status = vx_tls_context_open(&made->options.files, why, &made->context);
@@ -91,6 +93,7 @@ void vx_tls_close(struct vx_tls **tls)
         pthread_mutex_destroy(&going->sessions[i].lock);
     }
     vx_tls_context_close(&going->context);
+    SSL_CTX_free(going->base);
     pthread_cond_destroy(&going->work);
     pthread_cond_destroy(&going->watch);
     pthread_mutex_destroy(&going->lock);
@@ -150,6 +153,7 @@ static void make_room(struct vx_tls *tls)
     for (i32 i = 0; one && i < OLDEST; i++, one = one->next)
         if (tls->of[one->origin] > tls->of[going->origin]) going = one;
     vx_tls_list_remove(going);
+    vx_tls_keys_drop(going->ssl); /* the accept thread may come late */
     memcpy(going->why, "others wanted its place", sizeof "others wanted its place");
     session_tell(going, VX_TLS_CROWDED);
 }

@@ -58,7 +58,7 @@ enum vx_tls_result {
     VX_TLS_REFUSED,         /* by the client, with an alert: it does not trust us */
     VX_TLS_LEFT,            /* the client closed the connection */
     VX_TLS_LATE,            /* not done in time */
-    VX_TLS_CROWDED,         /* others wanted its place */
+    VX_TLS_CROWDED,         /* others wanted its place, or there is no memory */
     VX_TLS_RESULTS_COUNT
 };
 

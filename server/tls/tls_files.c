@@ -23,10 +23,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* OpenSSL keeps private keys there: locked in memory where that is allowed, and left out
- * of core dumps.  One key is under 4 KB; two are there while one replaces the other. */
-#define SECURE_BYTES     (64 << 10)
-#define SECURE_BYTES_MIN 16
 /* Certificates of a client, all together: a chain of three is under 6 KB. */
 #define CLIENT_CHAIN_BYTES_MAX (32 << 10)
 #define CLIENT_CHAIN_DEPTH     8
@@ -44,6 +40,8 @@
 static const char *openssl_says(char text[128])
 {
     unsigned long code = ERR_peek_last_error();
+    const char *full = vx_tls_keys_full();
+    if (full) return full;
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
     if (code && ERR_SYSTEM_ERROR(code))
         return strerror_r((int)ERR_GET_REASON(code), text, 128);
@@ -198,6 +196,9 @@ static vx_status use_key(const struct vx_tls_files *files, const struct text *te
                   "--tls-key %s: expected a private key without a password, got an "
                   "encrypted one",
                   files->key);
+    const char *full = key ? NULL : vx_tls_keys_full();
+    VX_ENSURE_WHY(!full, why, RESOURCE_EXHAUSTED, "no memory for a private key",
+                  "--tls-key %s: the key cannot be read: %s", files->key, full);
     VX_ENSURE_WHY(key, why, INVALID_ARGUMENT, "no private key in the file",
                   "--tls-key %s: expected a private key in PEM, found none", files->key);
     bool matches =
@@ -242,8 +243,6 @@ static vx_status use_client_ca(const struct vx_tls_files *files, const struct te
     ERR_clear_error();
     SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        NULL);
-    SSL_CTX_set_verify_depth(context->ssl, CLIENT_CHAIN_DEPTH);
-    SSL_CTX_set_max_cert_list(context->ssl, CLIENT_CHAIN_BYTES_MAX);
     return VX_OK;
 }
 
@@ -304,6 +303,8 @@ static bool set_up(SSL_CTX *ssl)
     SSL_CTX_set_read_ahead(ssl, 1);
     SSL_CTX_set_default_read_buffer_len(ssl, VX_TLS_IN_BYTES);
     SSL_CTX_set_alpn_select_cb(ssl, openssl_on_alpn, NULL);
+    SSL_CTX_set_verify_depth(ssl, CLIENT_CHAIN_DEPTH);
+    SSL_CTX_set_max_cert_list(ssl, CLIENT_CHAIN_BYTES_MAX);
     return SSL_CTX_set_num_tickets(ssl, 0) == 1 &&
            SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION) == 1 &&
            SSL_CTX_set_ciphersuites(ssl, SUITES_13) == 1 &&
@@ -335,19 +336,23 @@ static vx_status use(const struct vx_tls_files *files, struct vx_why *why,
     return VX_OK;
 }
 
+vx_status vx_tls_context_base(struct vx_why *why, SSL_CTX **base)
+{
+    char said[128];
+    ERR_clear_error();
+    *base = SSL_CTX_new(TLS_server_method());
+    if (*base && set_up(*base)) return VX_OK;
+    SSL_CTX_free(*base); /* leaves the reason in the list of errors */
+    *base = NULL;
+    VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "OpenSSL refused the settings of TLS",
+                "OpenSSL refused the settings of TLS: %s", openssl_says(said));
+}
+
 vx_status vx_tls_context_open(const struct vx_tls_files *files, struct vx_why *why,
                               struct vx_tls_context *context)
 {
     *context = (struct vx_tls_context){.ssl = NULL};
-    /* Without effect when it is there; without it keys lie in the usual heap. */
-    if (!CRYPTO_secure_malloc_initialized())
-        CRYPTO_secure_malloc_init(SECURE_BYTES, SECURE_BYTES_MIN);
-    ERR_clear_error();
-    context->ssl = SSL_CTX_new(TLS_server_method());
-    if (!context->ssl || !set_up(context->ssl)) {
-        vx_tls_context_close(context);
-        VX_FAIL(RESOURCE_EXHAUSTED, "OpenSSL refused the settings of TLS");
-    }
+    VX_TRY(vx_tls_context_base(why, &context->ssl));
     vx_status status = use(files, why, context);
     ERR_clear_error();
     if (status.fault) vx_tls_context_close(context);

@@ -2,6 +2,7 @@
  *
  *   tls.c          open, close, counters; which handshake is next
  *   tls_files.c    from files to a context of OpenSSL's
+ *   tls_keys.c     where keys lie, and what a handshake is lent
  *   tls_watch.c    reads the files again
  *   tls_first.c    the first bytes of a connection
  *   tls_session.c  one handshake, step by step
@@ -48,7 +49,7 @@
 #define VX_TLS_IN_BYTES  (VX_TLS_BATCH * (VX_TLS_RECORD + VX_TLS_RECORD_MORE))
 #define VX_TLS_OUT_BYTES (VX_TLS_BATCH * (VX_TLS_RECORD + VX_TLS_RECORD_MORE) + 4096)
 
-/* What the files say. */
+/* What the files say.  Handshakes are lent it: no session has `ssl` for its own. */
 struct vx_tls_context {
     SSL_CTX *ssl;
     i64 cert_until_s, crl_until_s;
@@ -104,6 +105,7 @@ struct vx_tls {
     pthread_t threads[VX_TLS_THREADS], watcher;
     i32 threads_count;
     bool watches;
+    SSL_CTX *base; /* what sessions are made of: all settings, and nothing of the files */
 
     pthread_mutex_t lock;
     pthread_cond_t work;                 /* signalled when a session waits */
@@ -133,7 +135,21 @@ void vx_tls_list_remove(struct vx_tls_session *session);
 /* Takes the session whose step is next from its list; NULL = none waits. */
 struct vx_tls_session *vx_tls_next(struct vx_tls *tls);
 
+/* tls_keys.c */
+/* Before the first key. */
+void vx_tls_keys_open(void);
+/* NULL, or a sentence: there is no room for one more key. */
+const char *vx_tls_keys_full(void);
+/* Gives a session what the files say; false = no memory. */
+VX_MUST_USE bool vx_tls_keys_lend(SSL_CTX *from, SSL *to);
+/* Takes all of it back, and the key that the handshake has made.  It is over. */
+void vx_tls_keys_return(SSL *ssl);
+/* That key alone, which takes no longer than a lock may be held. */
+void vx_tls_keys_drop(SSL *ssl);
+
 /* tls_files.c */
+/* A context with all settings, and nothing of the files. */
+VX_MUST_USE vx_status vx_tls_context_base(struct vx_why *why, SSL_CTX **base);
 VX_MUST_USE vx_status vx_tls_context_open(const struct vx_tls_files *files,
                                           struct vx_why *why,
                                           struct vx_tls_context *context);

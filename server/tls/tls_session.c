@@ -47,7 +47,11 @@ static enum vx_tls_result failed(struct vx_tls_session *session, int result)
         say(session, X509_verify_cert_error_string(SSL_get_verify_result(session->ssl)));
         return VX_TLS_BAD_CERTIFICATE;
     }
-    return reason >= SSL_AD_REASON_OFFSET ? VX_TLS_REFUSED : VX_TLS_NO_AGREEMENT;
+    /* OpenSSL's own, such as memory, have larger numbers than any alert. */
+    if (reason >= SSL_AD_REASON_OFFSET && !ERR_COMMON_ERROR(error)) return VX_TLS_REFUSED;
+    const char *full = vx_tls_keys_full();
+    if (full) say(session, full);
+    return full ? VX_TLS_CROWDED : VX_TLS_NO_AGREEMENT;
 }
 
 /* ------- a step ------- */
@@ -59,9 +63,10 @@ static bool begin(struct vx_tls_session *session)
     SSL_CTX *context = tls->context.ssl;
     SSL_CTX_up_ref(context);
     pthread_mutex_unlock(&tls->lock);
-    session->ssl = SSL_new(context);
+    session->ssl = SSL_new(tls->base);
+    bool lent = session->ssl && vx_tls_keys_lend(context, session->ssl);
     SSL_CTX_free(context);
-    if (!session->ssl || !vx_tls_io_attach(session)) return false;
+    if (!lent || !vx_tls_io_attach(session)) return false;
     SSL_set_accept_state(session->ssl);
     return true;
 }
@@ -106,13 +111,15 @@ enum vx_tls_result vx_tls_step(struct vx_tls_session *session)
     bool begun = session->ssl || begin(session);
     vx_tls_io_begin(session);
     if (!begun) {
-        say(session, "no memory for a handshake");
+        const char *full = vx_tls_keys_full();
+        say(session, full ? full : "no memory for a handshake");
         result = VX_TLS_CROWDED;
     }
     if (!result && !session->shaken) result = shake(session);
     if (!result && session->shaken) result = await_preface(session);
     vx_tls_io_end(session); /* alerts, too */
     if (!result && session->broken) result = VX_TLS_LEFT;
+    if (result || session->shaken) vx_tls_keys_return(session->ssl);
     session->records = 0;
     atomic_store(&session->pending, true);
     pthread_mutex_unlock(&session->lock);

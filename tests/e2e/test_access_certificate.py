@@ -66,6 +66,13 @@ def test_a_token_counts_more_than_a_certificate(daemon, authority, tokens):
         asks(daemon, authority, "/O=Example/CN=camera", token=token)
 
 
+def test_a_probe_needs_no_entry(daemon, authority):
+    """Health asks for no token, and a client of mutual TLS cannot leave its certificate out."""
+    pair = authority.sign("probe", subject="/CN=probe")
+    with Client(daemon.grpc, tls=Tls(ca=authority.cert, cert=pair.cert, key=pair.key)) as client:
+        assert client.server_live(timeout=PATIENCE)
+
+
 def test_a_refusal_is_shown_and_counted(daemon, authority):
     """What is refused before its message is read is among the page's failures, too."""
     with pytest.raises(Unauthenticated):

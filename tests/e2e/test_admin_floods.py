@@ -14,11 +14,12 @@ from voxeld_process import Daemon
 
 # An answer that has to wait until a crowd's connections time out takes 10 s or more.
 PATIENCE_SECONDS = 8
-GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
+GET = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SAYS = {
     "nothing": b"",
-    "half a head": b"GET /v2/health/ready HTTP/1.1\r\nHost: h",
-    "a head and a dripping body": b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\nx",
+    "half a head": b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost",
+    "a head and a dripping body":
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\nx",
     "requests whose answers it does not read": GET % b"/metrics" * 40,
 }
 

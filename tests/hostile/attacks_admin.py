@@ -5,7 +5,7 @@ import struct
 from roster import attack
 from swarm import CLOSE
 
-HEAD = b"GET /v2/health/ready HTTP/1.1\r\nHost: hostile\r\n"
+HEAD = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def silent(_peer):
@@ -56,7 +56,7 @@ def admin_trickle(swarm, target):
 def admin_pipelined(swarm, target):
     def pipeline(_peer):
         while True:
-            yield b"GET /metrics HTTP/1.1\r\nHost: hostile\r\n\r\n" * 200
+            yield b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
     swarm.add(32, target.http, pipeline, reads=False)
 
 
@@ -64,7 +64,7 @@ def admin_pipelined(swarm, target):
         receive_bytes=4096)
 def admin_crowd(swarm, target):
     def ask(_peer):
-        yield b"".join(b"GET %s HTTP/1.1\r\nHost: hostile\r\n\r\n" % path
+        yield b"".join(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
                        for path in (b"/metrics", b"/status.json", b"/", b"/v2/health/ready")) * 10
     swarm.add(600, target.http, ask, reads=False)
 
@@ -73,7 +73,7 @@ def admin_crowd(swarm, target):
 def admin_requests(swarm, target):
     def ask(_peer):
         while True:
-            yield b"GET /metrics HTTP/1.1\r\nHost: hostile\r\n\r\n"
+            yield b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
             yield None
     swarm.add(8, target.http, ask)
 

@@ -23,12 +23,9 @@ if(VX_SERVER)
   vx_fuzz_target(NAME fuzz_access SOURCES tests/fuzz/fuzz_access.c ROOMS server/access LIBS base ssl crypto
     CORPUS tests/fuzz/corpus/access)
   vx_unit_test(NAME test_timer LIBS server)
-  vx_unit_test(NAME test_http LIBS server
-    SOURCES tests/unit/server/http/http_harness.c)
-  vx_unit_test(NAME test_http_room LIBS server
-    SOURCES tests/unit/server/http/http_harness.c)
-  vx_unit_test(NAME test_http_limits LIBS server
-    SOURCES tests/unit/server/http/http_harness.c)
+  foreach(name test_http test_http_host test_http_limits test_http_room)
+    vx_unit_test(NAME ${name} LIBS server SOURCES tests/unit/server/http/http_harness.c)
+  endforeach()
   vx_unit_test(NAME test_answer LIBS server)
   vx_unit_test(NAME test_exporter LIBS server)
   vx_unit_test(NAME test_record_ring LIBS server)

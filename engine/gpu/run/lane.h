@@ -60,9 +60,9 @@ struct vx_gpu_lane {
     /* The streams of its rounds: main and beside of one of the two. */
     struct vx_gpu_queue queue;
     struct vx_gpu_stream *beside[VX_GPU_BESIDE_STREAMS];
-    struct vx_gpu_event
-        *come[VX_GPU_BESIDE_STREAMS]; /* how far those are (round_work.h) */
-    struct vx_gpu_event *made;        /* all geometry of the round is there */
+    /* How far the latter are (round_work.h). */
+    struct vx_gpu_event *come[VX_GPU_BESIDE_STREAMS];
+    struct vx_gpu_event *made; /* all geometry of the round is there */
     struct vx_gpu_event *marks[VX_GPU_MARKS_COUNT];
     struct vx_gpu_event *sized; /* the sizes of sets have been copied out */
     struct vx_gpu_event *told;  /* and so have the answers about geometries */

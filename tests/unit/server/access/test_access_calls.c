@@ -114,6 +114,31 @@ START_TEST(expiry)
 }
 END_TEST
 
+/* Probes ask as before; all else needs a token, or that somebody prolongs it. */
+START_TEST(anyone_that_has_expired)
+{
+    static const i32 health[] = {M_SERVER_LIVE, M_SERVER_READY, M_HEALTH_CHECK};
+    rig_use("{\"tokens\": [{\"name\": \"open\", \"anyone\": true, \"models\": [\"*\"], "
+            "\"methods\": [\"infer\"], \"expires\": \"2001-01-01T00:00:00Z\"}]}");
+    for (size_t i = 0; i < VX_COUNT(health); i++)
+        rig_passes(rig_enter(health[i], NULL, 0));
+    ck_assert_uint_eq(rig_counts(0).refused[VX_ACCESS_REFUSED_EXPIRED], 0);
+    rig_refused(vx_access_model(rig_access, &rig_ticket, "m", &rig_why),
+                VX_CODE_UNAUTHENTICATED, "token 'open' has expired");
+    ck_assert(!vx_access_sees(rig_access, &rig_ticket, "m"));
+    rig_refused(rig_enter(M_MODEL_INFER, NULL, 0), VX_CODE_UNAUTHENTICATED,
+                "token 'open' has expired");
+    rig_refused(rig_enter(M_SERVER_LIVE, "Bearer " TOKEN_B, 0), VX_CODE_UNAUTHENTICATED,
+                "the token is not known here");
+    vx_access_close(&rig_access);
+    rig_open(&(struct vx_access_options){
+        .tokens = true, .health_asks = true, .connections_max = 4});
+    rig_use("{\"tokens\": [{\"name\": \"open\", \"anyone\": true, \"models\": [\"*\"], "
+            "\"methods\": [\"infer\"], \"expires\": \"2001-01-01T00:00:00Z\"}]}");
+    rig_refused(rig_enter(M_SERVER_LIVE, NULL, 0), VX_CODE_UNAUTHENTICATED, "expired");
+}
+END_TEST
+
 START_TEST(a_certificate_and_anyone)
 {
     rig_use("{\"tokens\": [{\"name\": \"c\", \"certificate\": \"CN=camera\", \"models\": "
@@ -123,12 +148,15 @@ START_TEST(a_certificate_and_anyone)
         .method = M_MODEL_INFER, .certificate = "CN=camera", .is_request = true};
     rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
     ck_assert_str_eq(rig_ticket.name, "c");
-    arrival.certificate = "CN=camera2";
-    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
-                VX_CODE_UNAUTHENTICATED, "the client's certificate is not known here");
+    arrival.certificate = "CN=camera2"; /* of whom the file knows nothing */
+    rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
+    ck_assert_str_eq(rig_ticket.name, "open");
+    rig_refused(vx_access_model(rig_access, &rig_ticket, "m", &rig_why),
+                VX_CODE_PERMISSION_DENIED, "token 'open'");
     /* A token counts more than a certificate, and a wrong one is not forgiven. */
     arrival.certificate = "CN=camera";
     arrival.authorization = "Bearer " TOKEN_A;
+    rig_why.text[0] = '\0';
     arrival.authorization_length = strlen(arrival.authorization);
     rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
                 VX_CODE_UNAUTHENTICATED, "the token is not known here");
@@ -139,6 +167,28 @@ START_TEST(a_certificate_and_anyone)
                 VX_CODE_PERMISSION_DENIED, "token 'open'");
     rig_refused(rig_enter(M_LOG_SETTINGS, NULL, 0), VX_CODE_PERMISSION_DENIED,
                 "settings");
+}
+END_TEST
+
+/* A client of mutual TLS cannot leave its certificate out. */
+START_TEST(a_certificate_that_no_entry_names)
+{
+    static const i32 health[] = {M_SERVER_LIVE, M_SERVER_READY, M_HEALTH_CHECK};
+    struct vx_access_arrival arrival = {.certificate = "CN=probe", .is_request = true};
+    rig_use_a("\"models\": [\"*\"], \"methods\": [\"infer\"]");
+    for (size_t i = 0; i < VX_COUNT(health); i++) {
+        arrival.method = health[i];
+        rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
+        ck_assert(!vx_access_sees(rig_access, &rig_ticket, "m"));
+    }
+    arrival.method = M_MODEL_INFER;
+    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
+                VX_CODE_UNAUTHENTICATED, "the client's certificate is not known here");
+    ck_assert_uint_eq(rig_counts(-1).refused[VX_ACCESS_REFUSED_UNKNOWN], 1);
+    ck_assert_uint_eq(rig_counts(-1).refused[VX_ACCESS_REFUSED_NONE], 0);
+    arrival.method = M_HEALTH_WATCH;
+    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
+                VX_CODE_UNAUTHENTICATED, "the client's certificate is not known here");
 }
 END_TEST
 
@@ -218,6 +268,39 @@ START_TEST(bytes_and_voxels_of_a_token)
 }
 END_TEST
 
+/* One stranger's large request is no debt of all others. */
+START_TEST(strangers_share_a_burst)
+{
+    const struct vx_access_cost dense = {.of = {[VX_ACCESS_VOXELS] = 60},
+                                         .paid = {[VX_ACCESS_VOXELS] = 41}};
+    const struct vx_access_cost made = {.of = {[VX_ACCESS_VOXELS] = 100000},
+                                        .paid = {[VX_ACCESS_VOXELS] = VX_ACCESS_HAS_RUN}};
+    rig_use("{\"tokens\": [{\"name\": \"open\", \"anyone\": true, \"models\": [\"*\"], "
+            "\"methods\": [\"infer\"], \"limits\": {\"bytes\": {\"per_second\": 1000}, "
+            "\"voxels\": {\"per_second\": 10, \"burst\": 100}}}]}");
+    rig_passes(rig_enter(M_MODEL_INFER, NULL, 0));
+    rig_refused(rig_spend(0, 0, 101, 0), VX_CODE_RESOURCE_EXHAUSTED,
+                "a request of 'open' may take at most 100 voxels, the burst that all its "
+                "clients share: expected a smaller one or a token, got 101");
+    rig_refused(vx_access_spend(rig_access, &rig_ticket, &dense, 0, &rig_why),
+                VX_CODE_RESOURCE_EXHAUSTED, "at most 100 voxels");
+    rig_passes(rig_spend(0, 0, 100, 0)); /* nothing was paid for them */
+    rig_refused(rig_spend(0, 0, 1, 0), VX_CODE_RESOURCE_EXHAUSTED, "about 100 ms");
+    /* What features made has run, and bytes have come. */
+    rig_passes(vx_access_spend(rig_access, &rig_ticket, &made, 0, &rig_why));
+    rig_refused(rig_spend(0, 0, 1, 0), VX_CODE_RESOURCE_EXHAUSTED, "about 10100 ms");
+    for (i32 i = 0; i < 9; i++)
+        rig_refused(rig_spend(0, 1000000, 0, 0), VX_CODE_RESOURCE_EXHAUSTED,
+                    "at most 1000 bytes");
+    rig_refused(rig_spend(0, 1, 0, 0), VX_CODE_RESOURCE_EXHAUSTED, "about 1001 ms");
+    rig_passes(rig_enter(M_MODEL_INFER, NULL, 11 * S));
+    struct vx_access_counts open = rig_counts(0);
+    ck_assert_uint_eq(open.bytes, 9000001);
+    ck_assert_uint_eq(open.voxels, 100100);
+    ck_assert_uint_eq(open.refused[VX_ACCESS_REFUSED_VOXELS], 4);
+}
+END_TEST
+
 static vx_status enter_of(u64 connection, i64 now_ns)
 {
     const struct vx_access_arrival arrival = {.method = M_MODEL_INFER,
@@ -290,6 +373,16 @@ START_TEST(limits_of_connections_and_tokens)
     rig_passes(enter_of(8, 0)); /* the third of the entry */
     rig_refused(enter_of(8, 0), VX_CODE_RESOURCE_EXHAUSTED, "token 'open' has used");
     rig_refused(enter_of(9, 0), VX_CODE_RESOURCE_EXHAUSTED, "token 'open' has used");
+    /* So are those with a certificate that no entry names. */
+    const struct vx_access_arrival arrival = {.method = M_MODEL_INFER,
+                                              .connection = 7,
+                                              .certificate = "CN=x",
+                                              .is_request = true,
+                                              .now_ns = 10 * S};
+    for (i32 i = 0; i < 2; i++)
+        rig_passes(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket));
+    rig_refused(vx_access_enter(rig_access, &arrival, &rig_why, &rig_ticket),
+                VX_CODE_RESOURCE_EXHAUSTED, "this connection has used");
 }
 END_TEST
 
@@ -303,10 +396,13 @@ int main(void)
     tcase_add_test(tcase, health_asks_where_it_is_set);
     tcase_add_test(tcase, models_by_name_and_pattern);
     tcase_add_test(tcase, expiry);
+    tcase_add_test(tcase, anyone_that_has_expired);
     tcase_add_test(tcase, a_certificate_and_anyone);
+    tcase_add_test(tcase, a_certificate_that_no_entry_names);
     tcase_add_test(tcase, the_admin_port);
     tcase_add_test(tcase, requests_of_a_token);
     tcase_add_test(tcase, bytes_and_voxels_of_a_token);
+    tcase_add_test(tcase, strangers_share_a_burst);
     tcase_add_test(tcase, limits_of_connections);
     tcase_add_test(tcase, limits_of_connections_and_tokens);
     suite_add_tcase(suite, tcase);

@@ -72,6 +72,21 @@ START_TEST(a_large_cost_is_served_and_owed_for)
 }
 END_TEST
 
+START_TEST(a_shared_bucket_owes_a_burst_at_most)
+{
+    const struct vx_access_limit limit = {.per_s = 100, .burst = 50}, none = {0, 0};
+    vx_access_bucket_fill(&limit, &bucket, 0);
+    vx_access_bucket_pay_shared(&limit, &bucket, 70); /* 20 of debt */
+    ck_assert_int_eq((wait_at(&limit, 0) + VX_NS_PER_MS / 2) / VX_NS_PER_MS, 210);
+    for (i32 i = 0; i < 3; i++) {
+        vx_access_bucket_pay_shared(&limit, &bucket, INT64_MAX);
+        ck_assert_int_eq((wait_at(&limit, 0) + VX_NS_PER_MS / 2) / VX_NS_PER_MS, 510);
+    }
+    vx_access_bucket_pay_shared(&none, &bucket, INT64_MAX);
+    ck_assert_int_eq(wait_at(&none, 0), 0);
+}
+END_TEST
+
 /* Threads read the clock in any order: an earlier time neither fills nor empties. */
 START_TEST(time_that_goes_back_changes_nothing)
 {
@@ -247,6 +262,7 @@ int main(void)
     tcase_add_test(tcase, no_limit_admits_everything);
     tcase_add_test(tcase, a_burst_and_then_the_rate);
     tcase_add_test(tcase, a_large_cost_is_served_and_owed_for);
+    tcase_add_test(tcase, a_shared_bucket_owes_a_burst_at_most);
     tcase_add_test(tcase, time_that_goes_back_changes_nothing);
     tcase_add_loop_test(tcase, the_rate_holds_on_the_average, 0, 10);
     tcase_add_test(tcase, another_limit_keeps_what_is_in_it);

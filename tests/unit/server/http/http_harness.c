@@ -170,7 +170,7 @@ void expect_closed(int fd)
 void expect_serves(void)
 {
     int fd = client_open();
-    client_send(fd, "GET /well HTTP/1.1\r\nHost: x\r\n\r\n");
+    client_send(fd, "GET /well HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(fd, 200, "/well|");
     close(fd);
 }
@@ -184,7 +184,7 @@ int client_open_stalled(void)
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     /* Several requests, so that their answers do not fit the kernel's buffers. */
-#define BIG "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"
+#define BIG "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n"
     static const char all[] = BIG BIG BIG BIG BIG BIG BIG BIG;
     (void)!send(fd, all, sizeof all - 1, MSG_NOSIGNAL); /* it may be cut already */
     return fd;

@@ -2,7 +2,7 @@
  *
  *   server_start(NULL);
  *   int fd = client_open();
- *   client_send(fd, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+ *   client_send(fd, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
  *   expect_answer(fd, 200, "/x|");
  *   server_close();
  *

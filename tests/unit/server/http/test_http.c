@@ -21,7 +21,7 @@ START_TEST(get_and_get_again)
     server_start(NULL);
     int fd = client_open();
     for (int i = 0; i < 3; i++) {
-        client_send(fd, "GET /a%20b?x=1&y=?z HTTP/1.1\r\nHost: h\r\n\r\n");
+        client_send(fd, "GET /a%20b?x=1&y=?z HTTP/1.1\r\nHost: localhost\r\n\r\n");
         struct answer answer = client_receive(fd, false);
         ck_assert_int_eq(answer.status, 200);
         ck_assert_ptr_nonnull(strstr(answer.head, "\r\nContent-Type: text/x-test\r\n"));
@@ -35,7 +35,7 @@ START_TEST(get_and_get_again)
         ck_assert_uint_eq(answer.body_bytes, strlen("/a%20b|x=1&y=?z"));
         ck_assert_mem_eq(answer.body, "/a%20b|x=1&y=?z", answer.body_bytes);
     }
-    client_send(fd, "GET /none HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(fd, "GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(fd, 404, "");
     close(fd);
     server_close();
@@ -54,7 +54,8 @@ START_TEST(absolute_targets_are_paths)
     int fd = client_open();
     for (size_t i = 0; i < VX_COUNT(rows); i++) {
         char text[128];
-        snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", rows[i][0]);
+        snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                 rows[i][0]);
         client_send(fd, text);
         expect_answer(fd, 200, rows[i][1]);
     }
@@ -67,11 +68,11 @@ START_TEST(head_has_no_body)
 {
     server_start(NULL);
     int fd = client_open();
-    client_send(fd, "HEAD /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(fd, "HEAD /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
     struct answer answer = client_receive(fd, true);
     ck_assert_int_eq(answer.status, 200);
     ck_assert_uint_eq(answer.body_bytes, BIG_BYTES);
-    client_send(fd, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(fd, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(fd, 200, "/x|");
     close(fd);
     server_close();
@@ -82,12 +83,13 @@ static const struct {
     const char *request;
     bool stays;
 } lives[] = {
-    {"GET /x HTTP/1.1\r\nHost: h\r\n\r\n", true},
-    {"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false},
+    {"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n", true},
+    {"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", false},
     {"GET /x HTTP/1.0\r\n\r\n", false},
     {"GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", true},
-    {"GET /x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", true},
-    {"GET /x HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", true},
+    {"GET /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", true},
+    {"GET /x HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+     true},
 };
 
 START_TEST(connection_lives_as_asked)
@@ -111,14 +113,14 @@ START_TEST(pipelined_and_torn)
 {
     server_start(NULL);
     int fd = client_open();
-    client_send(fd,
-                "GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2?q HTTP/1.1\r\nHost: h\r\n\r\n"
-                "GET /3 HTTP/1.1\r\nHo");
+    client_send(fd, "GET /1 HTTP/1.1\r\nHost: localhost\r\n\r\nGET /2?q "
+                    "HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                    "GET /3 HTTP/1.1\r\nHo");
     expect_answer(fd, 200, "/1|");
     expect_answer(fd, 200, "/2|q");
-    client_send(fd, "st: h\r\n\r\n");
+    client_send(fd, "st: localhost\r\n\r\n");
     expect_answer(fd, 200, "/3|");
-    static const char request[] = "GET /torn?q HTTP/1.1\r\nHost: h\r\n\r\n";
+    static const char request[] = "GET /torn?q HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for (size_t i = 0; i < sizeof request - 1; i++) {
         char byte[2] = {request[i], '\0'};
         client_send(fd, byte);
@@ -130,7 +132,7 @@ START_TEST(pipelined_and_torn)
     size_t length = 0;
     for (int i = 0; i < 300; i++)
         length += (size_t)snprintf(many + length, sizeof many - length,
-                                   "GET /%d HTTP/1.1\r\nHost: h\r\n\r\n", i);
+                                   "GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n", i);
     client_send(fd, many);
     for (int i = 0; i < 300; i++) {
         char body[16];
@@ -148,7 +150,7 @@ START_TEST(half_closed_client_gets_its_answer)
 {
     server_start(NULL);
     int fd = client_open();
-    client_send(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(fd, "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
     shutdown(fd, SHUT_WR);
     struct answer answer = client_receive(fd, false);
     ck_assert_uint_eq(answer.body_bytes, BIG_BYTES);
@@ -170,14 +172,15 @@ static const struct {
     int status;
     const char *sentence; /* part of the body */
 } refused[] = {
-    {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", 405,
+    {"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", 405,
      "only GET and HEAD are supported here; send inference requests to the gRPC port "
      "(--grpc)"},
-    {"DELETE /x HTTP/1.1\r\nHost: h\r\n\r\n", 405, "only GET and HEAD"},
-    {"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 405, "only GET and HEAD"},
-    {"GET /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", 413, "with a body"},
-    {"GET /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413,
+    {"DELETE /x HTTP/1.1\r\nHost: localhost\r\n\r\n", 405, "only GET and HEAD"},
+    {"CONNECT h:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405, "only GET and HEAD"},
+    {"GET /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", 413,
      "with a body"},
+    {"GET /x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+     413, "with a body"},
     {"GET /x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400,
      ""},
     {"GET /x HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "not an HTTP/1.1 request"},
@@ -197,7 +200,7 @@ static void fill_long(void)
     memset(long_target, 'x', sizeof long_target - 1);
     memcpy(long_target, "GET /", 5);
     memset(long_headers, 'x', sizeof long_headers - 1);
-    static const char start[] = "GET /x HTTP/1.1\r\nHost: h\r\nX-Long: ";
+    static const char start[] = "GET /x HTTP/1.1\r\nHost: localhost\r\nX-Long: ";
     memcpy(long_headers, start, sizeof start - 1);
 }
 
@@ -228,7 +231,8 @@ START_TEST(refusal_is_read_before_the_end)
 {
     server_start(NULL);
     int fd = client_open();
-    client_send(fd, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n");
+    client_send(fd,
+                "POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\n\r\n");
     static char body[500000];
     memset(body, 'x', sizeof body);
     ck_assert_int_eq(send(fd, body, sizeof body, MSG_NOSIGNAL), (ssize_t)sizeof body);
@@ -244,7 +248,8 @@ START_TEST(a_flood_behind_a_refusal_is_cut)
 {
     server_start(NULL);
     int fd = client_open();
-    client_send(fd, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n");
+    client_send(
+        fd, "POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n");
     static char body[65536];
     size_t sent = 0;
     for (ssize_t now; (now = send(fd, body, sizeof body, MSG_NOSIGNAL)) > 0;) {

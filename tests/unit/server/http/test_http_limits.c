@@ -32,7 +32,7 @@ static void server_start_short(int turn)
 
 static bool is_answered(int fd)
 {
-    static const char request[] = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+    static const char request[] = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n";
     return send(fd, request, sizeof request - 1, MSG_NOSIGNAL) > 0 &&
            client_receive(fd, false).status == 200;
 }
@@ -121,12 +121,12 @@ START_TEST(longest_idle_connection_makes_room)
     for (size_t i = 0; i < VX_COUNT(fds); i++) {
         if (i == PLACES) settle();
         fds[i] = client_open();
-        client_send(fds[i], "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+        client_send(fds[i], "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
         expect_answer(fds[i], 200, "/x|");
     }
     for (size_t i = 0; i < 3; i++) expect_closed(fds[i]);
     for (size_t i = 3; i < VX_COUNT(fds); i++) {
-        client_send(fds[i], "GET /y HTTP/1.1\r\nHost: h\r\n\r\n");
+        client_send(fds[i], "GET /y HTTP/1.1\r\nHost: localhost\r\n\r\n");
         expect_answer(fds[i], 200, "/y|");
     }
     for (size_t i = 0; i < VX_COUNT(fds); i++) close(fds[i]);
@@ -134,13 +134,13 @@ START_TEST(longest_idle_connection_makes_room)
 }
 END_TEST
 
-#define GET_BIG "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"
+#define GET_BIG "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 /* What each client of a crowd sends before it stops sending and reading. */
 static const char *const rude[] = {
     "",
-    "GET /x HTTP/1.1\r\nHost: h\r\n",
-    "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n",
+    "GET /x HTTP/1.1\r\nHost: localhost\r\n",
+    "POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
     (GET_BIG GET_BIG GET_BIG GET_BIG),
 };
 
@@ -168,8 +168,9 @@ START_TEST(pipelined_requests_wait_for_their_reader)
 {
     server_start_small();
     int fd = client_open();
-    for (int i = 0; i < 12; i++) client_send(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
-    client_send(fd, "GET /last HTTP/1.1\r\nHost: h\r\n\r\n");
+    for (int i = 0; i < 12; i++)
+        client_send(fd, "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    client_send(fd, "GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_serves();
     for (int i = 0; i < 12; i++)
         ck_assert_uint_eq(client_receive(fd, false).body_bytes, BIG_BYTES);
@@ -183,7 +184,7 @@ START_TEST(an_address_makes_room_for_itself)
 {
     server_start_small();
     int other = client_open_from(2);
-    client_send(other, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(other, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(other, 200, "/x|");
     settle(); /* from here on it is the oldest of all */
     for (size_t i = 0; i < VX_COUNT(crowd); i++) {
@@ -191,7 +192,7 @@ START_TEST(an_address_makes_room_for_itself)
         if (i % PLACES == 0) expect_serves();
     }
     expect_serves();
-    client_send(other, "GET /y HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(other, "GET /y HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(other, 200, "/y|");
     crowd_close();
     close(other);
@@ -223,7 +224,7 @@ static void *flood_main(void *context)
 static bool probe_is_answered(void)
 {
     int fd = client_open();
-    static const char request[] = "GET /well HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char request[] = "GET /well HTTP/1.1\r\nHost: localhost\r\n\r\n";
     bool sent = send(fd, request, sizeof request - 1, MSG_NOSIGNAL) > 0;
     bool answered = sent && client_receive(fd, false).status == 200;
     close(fd);
@@ -250,7 +251,7 @@ START_TEST(close_cuts_everybody)
 {
     server_start(NULL);
     int idle = client_open(), half = client_open(), stalled = client_open_stalled();
-    client_send(idle, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(idle, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(idle, 200, "/x|");
     client_send(half, "GET /x HT");
     server_close();
@@ -275,9 +276,10 @@ static u64 random_next(void)
 /* Fills `bytes` with noise, or with a request in which a few bytes are changed. */
 static size_t random_request(char *bytes, size_t capacity)
 {
-    static const char good[] = "GET /v2/health/ready?x=1 HTTP/1.1\r\nHost: h:8002\r\n"
-                               "User-Agent: t\r\nConnection: keep-alive\r\n\r\n"
-                               "HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
+    static const char good[] =
+        "GET /v2/health/ready?x=1 HTTP/1.1\r\nHost: localhost:8002\r\n"
+        "User-Agent: t\r\nConnection: keep-alive\r\n\r\n"
+        "HEAD / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     if (random_next() % 4 == 0) {
         size_t length = 1 + random_next() % (capacity - 1);
         for (size_t i = 0; i < length; i++) bytes[i] = (char)random_next();

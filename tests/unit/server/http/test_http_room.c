@@ -17,14 +17,14 @@
 static int open_idle(int last)
 {
     int fd = client_open_from(last);
-    client_send(fd, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(fd, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(fd, 200, "/x|");
     return fd;
 }
 
 static void expect_lives(int fd)
 {
-    client_send(fd, "GET /y HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_send(fd, "GET /y HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect_answer(fd, 200, "/y|");
 }
 
