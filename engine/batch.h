@@ -73,8 +73,10 @@ struct vx_item {
 struct vx_batch {
     struct vx_item *items;
     i32 items_count;
-    bool brief; /* short: a CPU may run it while a request of the batch before goes on */
-    bool aside; /* out: it did, with some of its items */
+    /* Short: a CPU may run it while a request of the batch before goes on, a GPU before what a
+     * larger one has launched. */
+    bool brief;
+    bool aside;    /* out: it did, with some of its items */
     i64 device_ns; /* out: device time; what two batches share counts for one of them */
     struct vx_taken
         *taken;            /* VX_TAKEN_MAX, if an item wants one; NULL: none is written */

@@ -56,6 +56,19 @@ VX_DEVICE void points_add(const struct vx_voxelize_device_args *args, int64_t be
     }
 }
 
+/* The same of any number of points, chunk by chunk. */
+VX_DEVICE void chunks_add(const struct vx_voxelize_device_args *args, int64_t begin,
+                          int64_t end, int32_t column, double *total)
+{
+    for (int64_t from = begin; from < end; from += VX_VOXEL_CHUNK) {
+        const int64_t to = from + VX_VOXEL_CHUNK < end ? from + VX_VOXEL_CHUNK : end;
+        double sum[VX_LANES] = {0.0};
+        points_add(args, from, to, column, sum);
+        VX_UNROLL
+        for (int32_t e = 0; e < VX_LANES; e++) total[e] += sum[e];
+    }
+}
+
 /* The mean of `count` points with that sum. */
 VX_DEVICE void mean_store(const struct vx_voxelize_device_args *args, int64_t row,
                           int32_t column, const double *sum, int64_t count)
@@ -75,7 +88,7 @@ VX_DEVICE void mean_store(const struct vx_voxelize_device_args *args, int64_t ro
 #define WORDS (VX_POINTWISE_ROWS(16) / 32)
 
 struct mean_memory {
-    uint32_t large[WORDS]; /* the rows whose voxels have more points than a chunk */
+    uint32_t large[WORDS]; /* the rows whose voxels are of all threads */
     double sums[VX_POINTWISE_THREADS][VX_LANES];
 };
 
@@ -131,12 +144,12 @@ VX_KERNEL(VX_POINTWISE_THREADS, 2) voxel_mean(struct vx_voxelize_device_args arg
             int64_t begin = place_of(&args, 0, (uint64_t)row);
             int64_t end = place_of(&args, begin, (uint64_t)row + 1);
             double sum[VX_LANES] = {0.0};
-            if (end - begin > VX_VOXEL_CHUNK) {
+            if (end - begin > VX_VOXEL_ALONE) {
                 const uint32_t at = (uint32_t)(row - first);
                 vx_atomic_or(&memory.large[at / 32], 1u << at % 32);
                 continue;
             }
-            points_add(&args, begin, end, walk.column, sum);
+            chunks_add(&args, begin, end, walk.column, sum);
             mean_store(&args, row, walk.column, sum, end - begin);
         }
     }

@@ -14,16 +14,17 @@
  *          voxel_words  a thread writes the word of a point
  *          voxel_mean   a thread has some channels of a voxel: it finds the voxel's places by
  *                       bisection, adds up 4 points at a time, divides, applies the activation;
- *                       a voxel of more than VX_VOXEL_CHUNK points is of all threads of its
- *                       block, by chunks, whose sums are added in their order: by one thread a
- *                       million points in one voxel took 0.7 s, in which the device was theirs
+ *                       a voxel of more than VX_VOXEL_ALONE points is of all threads of its
+ *                       block, a chunk each: by one thread a million points in one voxel took
+ *                       0.7 s, in which the device was theirs
  * Tiles    CPU: places of `order`; device: voxels.
  * Cost     flops N*C; bytes 4*N*C + 8*N read, 4*M*C written (CPU: twice); device: those of the
  *          type, 16*N for the words, and 2 log2(N) look-ups for each voxel.
  * Limits   order is a permutation, in which the points of a voxel stand together, on a device
  *          ascending by word; voxels of points that count nowhere are -1.  The CPU applies no
  *          activation.
- * Order    the bits of a voxel depend on its own points and their order alone.
+ * Order    the bits of a voxel depend on its own points and their order alone: a device adds chunks
+ *          of VX_VOXEL_CHUNK, however many threads sum them.
  * Oracle   31_voxelize_ref.c, 31_voxelize_device_ref.c, tests/oracle/cases_points.c,
  *          tests/unit/engine/cpu/device/test_cpu_points.c.
  * Source   SPVCNN (Tang et al., ECCV 2020): point_to_voxel of spvnas.  It has points that no
@@ -47,8 +48,10 @@ struct vx_voxelize_args {
 };
 
 #define VX_VOXEL_THREADS 256 /* of voxel_words */
-/* Points that one thread of voxel_mean adds up for a voxel. */
-#define VX_VOXEL_CHUNK 256
+/* Points are summed in chunks of so many, whose sums are added in their order. */
+#define VX_VOXEL_CHUNK 128
+/* A voxel of more is of all threads of a block of voxel_mean. */
+#define VX_VOXEL_ALONE 2048
 
 struct vx_voxel_words_args {
     int64_t n, m;

@@ -71,6 +71,7 @@ struct vx_models {
     struct vx_instance_set loading[VX_WORKERS_MAX];
     i32 reading[VX_WORKERS_MAX]; /* the one whose files it reads now; -1 */
     i64 retry_look_ns;           /* when retries are checked next */
+    u32 useless; /* bit per worker that was ended as useless and has loaded nothing since */
     struct vx_placement placement;
     i64 polled_ns;
     struct vx_message_load load; /* the one that is being sent: 4 KiB, its path */

@@ -104,9 +104,10 @@ void vx_models_on_load_death(struct vx_models *models, i32 instance, i32 worker)
     vx_models_strand(models, instance);
 }
 
-/* Whether any model serves on the worker. */
-static bool worker_serves(const struct vx_models *models, i32 worker)
+/* Whether any model serves on the worker, or may soon. */
+static bool worker_has_work(const struct vx_models *models, i32 worker)
 {
+    if (vx_instance_set_any(&models->loading[worker])) return true;
     for (i32 i = 0; i < vx_models_end(models); i++)
         if (vx_models_row(models, i)->workers_loaded >> worker & 1) return true;
     return false;
@@ -116,14 +117,16 @@ void vx_models_on_load_refused(struct vx_models *models, i32 instance, i32 worke
                                const struct vx_why *why)
 {
     struct vx_model_load *load = &models->loads[instance];
-    load->refusal = *why;
+    if (!load->refused) load->refusal = *why;
     retry_count(models, instance, worker);
     retry_say_refusal(models, instance, worker, retry_after(models, instance, worker));
     vx_models_strand(models, instance);
+    if (load->worker_failures[worker] < VX_LOAD_FAILURES_MAX) return;
+    if (models->useless >> worker & 1 || worker_has_work(models, worker)) return;
     /* Another process may get what this one does not.  Once: if it does not either, no further one
      * will. */
-    if (load->worker_failures[worker] == VX_LOAD_FAILURES_MAX &&
-        !worker_serves(models, worker) && models->options.on_useless)
+    models->useless |= UINT32_C(1) << worker;
+    if (models->options.on_useless)
         models->options.on_useless(models->options.context, worker);
 }
 

@@ -404,6 +404,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
     }
     load->refused &= ~(1u << worker);
     load->had |= 1u << worker;
+    models->useless &= ~(1u << worker);
     load->follows = false;
     bool alone = !(row->workers_loaded & ~(1u << worker));
     row->workers_loaded |= 1u << worker;

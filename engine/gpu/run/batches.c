@@ -125,17 +125,22 @@ static void times_share(struct vx_gpu_batches *batches, struct vx_gpu_slot *slot
         other->shared_ns += vx_gpu_spans_shared(&spans[0], &spans[1]);
 }
 
+/* Two brief batches, and two alike, do not pass each other: what came first ends first, and the
+ * copies of one run beside the layers of the other. */
 static bool round_is_urgent(struct vx_gpu_batches *batches,
                             const struct vx_gpu_slot *slot)
 {
     const struct vx_gpu_slot *other = other_of(batches, slot);
-    return slot->batch->brief ||
-           (other->running && other->round.bytes / URGENT_TIMES >= slot->round.bytes);
+    if (!other->running || other->batch->brief) return false;
+    if (slot->batch->brief) return other->round.bytes > slot->round.bytes;
+    return other->round.bytes / URGENT_TIMES >= slot->round.bytes;
 }
 
 static bool still_rests(struct vx_gpu_batches *batches, const struct vx_gpu_slot *slot)
 {
-    return other_of(batches, slot)->running && vx_clock_ns() < slot->rest_until_ns;
+    const struct vx_gpu_slot *other = other_of(batches, slot);
+    return other->running && other->stage != VX_GPU_STAGE_PLACES &&
+           vx_clock_ns() < slot->rest_until_ns;
 }
 
 static void rest_begin(struct vx_gpu_slot *slot)

@@ -402,6 +402,23 @@ START_TEST(a_refusal_of_what_was_there_stops_nothing_else)
 }
 END_TEST
 
+/* Two models are refused, one after the other: the worker is ended once, and not while a load may
+ * end well. */
+START_TEST(a_worker_is_of_no_use_once)
+{
+    list_all(false);
+    rig_worker_up(0);
+    rig_answer_all(0);
+    rig_worker_down(0);
+    rig_worker_up(0);
+    for (i32 i = 0; i < 12; i++) {
+        rig_answer(0, VX_CODE_INTERNAL);
+        rig_later(60 * VX_NS_PER_S);
+    }
+    ck_assert_uint_eq(rig_useless, 1); /* the rig fails at a second time */
+}
+END_TEST
+
 /* A device that never had it, and files that are wrong, are not asked again. */
 START_TEST(what_a_device_never_had_is_given_up)
 {
@@ -442,6 +459,7 @@ int main(void)
     tcase_add_test(tcase, what_a_device_had_and_refuses_is_tried_again);
     tcase_add_test(tcase, a_refusal_of_what_was_there_says_when_it_is_tried_again);
     tcase_add_test(tcase, a_refusal_of_what_was_there_stops_nothing_else);
+    tcase_add_test(tcase, a_worker_is_of_no_use_once);
     tcase_add_loop_test(tcase, what_a_device_never_had_is_given_up, 0, 2);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -58,17 +58,18 @@ static struct launches send_two(const i32 requests[2], i32 brief)
     return launches;
 }
 
-/* A brief batch goes before what the other one has launched.  Answers do not depend on it, nor on
- * which lane is brief. */
-START_TEST(a_brief_batch_is_urgent)
+/* A brief batch goes before what a larger one has launched.  Two that are alike, and two that are
+ * brief, keep their order, so that one is copied while the other runs. */
+START_TEST(a_brief_batch_is_urgent_beside_a_larger_one)
 {
-    static const i32 same[2] = {3, 3};
-    set_up_mix(1u << 3);
-    for (i32 brief = 0; brief < 4; brief++) { /* a bit for each batch */
-        const struct launches launches = send_two(same, brief);
-        ck_assert_int_eq(2 * launches.urgent,
-                         launches.all * ((brief & 1) + (brief >> 1)));
-    }
+    static const i32 same[2] = {3, 3}, larger[2] = {4, 3};
+    set_up_mix(1u << 3 | 1u << 4);
+    for (i32 brief = 0; brief < 4; brief++) /* a bit for each batch */
+        ck_assert_int_eq(send_two(same, brief).urgent, 0);
+    ck_assert_int_eq(send_two(larger, 0).urgent, 0);
+    ck_assert_int_eq(send_two(larger, 3).urgent, 0);
+    const i64 all = send_two(same, 0).all;
+    ck_assert_int_eq(2 * send_two(larger, 2).urgent, all);
     tear_down_mix();
 }
 END_TEST
@@ -113,7 +114,7 @@ int main(void)
     Suite *suite = suite_create("gpu_brief");
     TCase *tcase = tcase_create("brief");
     tcase_add_checked_fixture(tcase, vx_gpu_rig_set_up, vx_gpu_rig_tear_down);
-    tcase_add_test(tcase, a_brief_batch_is_urgent);
+    tcase_add_test(tcase, a_brief_batch_is_urgent_beside_a_larger_one);
     tcase_add_test(tcase, a_small_batch_is_urgent_beside_a_large_one);
     tcase_add_test(tcase, a_large_block_keeps_room_for_brief_batches);
     suite_add_tcase(suite, tcase);
