@@ -73,8 +73,8 @@ struct vx_item {
 struct vx_batch {
     struct vx_item *items;
     i32 items_count;
-    /* Short: a CPU may run it while a request of the batch before goes on, a GPU before what a
-     * larger one has launched. */
+    /* Short: a CPU may run it while a request of the batch before goes on; a GPU keeps memory
+     * for it. */
     bool brief;
     bool aside;    /* out: it did, with some of its items */
     i64 device_ns; /* out: device time; what two batches share counts for one of them */

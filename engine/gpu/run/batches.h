@@ -7,10 +7,9 @@
  * of device memory: the first lane allocates from its beginning, the second from its end.
  * A round that does not fit beside the other lane's round waits until that one ends.
  *
- * A round beside a much larger one, or of a brief batch beside a larger one that is not, is urgent
- * (lane.h): it would wait for all
- * that the other has launched, which may be seconds.  Then its lane rests for as long as that took,
- * so that the larger one has at least half of the device.
+ * A round beside a much larger one is urgent (lane.h): it would wait for all that the other has
+ * launched, which may be seconds.  Then its lane rests for as long as that took, so that the larger
+ * one has at least half of the device.
  *
  *   VX_TRY(vx_gpu_batches_open(&batches, set, &why));     (batches.room is set)
  *   vx_gpu_batches_submit(&batches, model, batch);
