@@ -4,10 +4,15 @@
 #include "engine/base/process/check.h"
 #include "engine/base/process/clock.h"
 
+static bool turn_before(const struct vx_job *a, const struct vx_job *b)
+{
+    return a->turn != b->turn ? a->turn < b->turn : a->sequence < b->sequence;
+}
+
 bool vx_sched_before(const struct vx_job *a, const struct vx_job *b)
 {
     if (a->instance == b->instance && a->level != b->level) return a->level < b->level;
-    return a->turn != b->turn ? a->turn < b->turn : a->sequence < b->sequence;
+    return turn_before(a, b);
 }
 
 i32 vx_sched_line_index(u64 level)
@@ -80,14 +85,15 @@ static void line_count(struct sched_line *line, const struct vx_job *job, i32 si
     if (job->only) vx_sched_load_add(&line->bound[__builtin_ctz(job->only)], job, sign);
 }
 
-/* The job behind which this one waits; NULL = it is the first.  Searches from both ends: the
- * place of a job is at the tail if its origin has many waiting jobs, and near the head if it
- * has few beside one with many. */
+/* The job behind which this one waits, by its turn; NULL = it is the first.  The jobs of a line
+ * are of one level, or solo jobs of all models, whose levels say nothing of each other.  Searches
+ * from both ends: the place of a job is at the tail if its origin has many waiting jobs, and near
+ * the head if it has few beside one with many. */
 static struct vx_job *line_find(const struct sched_line *line, const struct vx_job *job)
 {
     struct vx_job *after = line->last, *before = line->first;
-    while (after && vx_sched_before(job, after)) {
-        if (vx_sched_before(job, before)) return before->previous;
+    while (after && turn_before(job, after)) {
+        if (turn_before(job, before)) return before->previous;
         after = after->previous;
         before = before->next;
     }
