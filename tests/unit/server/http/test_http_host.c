@@ -159,7 +159,7 @@ int main(void)
     tcase_add_loop_test(tests, names_that_no_stranger_can_have, 0, VX_COUNT(hosts));
     tcase_add_test(tests, a_long_name_fits_nothing);
     tcase_add_loop_test(tests, addresses_of_the_loopback, 0, VX_COUNT(addresses));
-    tcase_set_timeout(tests, 2 * PATIENCE_MS / 1000);
+    tcase_set_timeout(tests, 2 * PATIENCE_MS / 1000.0);
     tcase_add_loop_test(tests, the_loopback_asks_for_a_name_of_its_own, 0,
                         VX_COUNT(asked));
     tcase_add_test(tests, other_addresses_answer_by_any_name);
