@@ -276,11 +276,9 @@ static void infer_on_poison(void *context, struct vx_job *job)
            VX_LOG_TEXT("id", call->request.id), VX_LOG_I64("voxels", job->voxels),
            VX_LOG_I64("deaths", job->deaths));
     for (i32 i = 0; i < VX_INPUTS_MAX; i++)
-        if (call->inputs_held[i].region)
-            vx_regions_condemn(infer->regions, &call->inputs_held[i]);
+        vx_regions_condemn(infer->regions, &call->inputs_held[i]);
     for (i32 i = 0; i < VX_REQUEST_OUTPUTS_MAX; i++)
-        if (call->outputs_held[i].region)
-            vx_regions_condemn(infer->regions, &call->outputs_held[i]);
+        vx_regions_condemn(infer->regions, &call->outputs_held[i]);
     vx_why_set(
         &why,
         "%d worker processes died while this request ran; it will not be tried again",

@@ -62,10 +62,10 @@ struct vx_gpu_slot {
     struct vx_model *model;
     struct vx_batch *batch; /* NULL = the slot is free */
     u8 states[VX_BATCH_ITEMS_MAX];
-    bool running; /* the round is on the device */
-    bool urgent;  /* it, or the last one, is on the lane's urgent streams */
-    bool rests;   /* the next one waits until then, while the other lane's runs */
-    i64 rest_until_ns;
+    bool running;      /* the round is on the device */
+    bool urgent;       /* it, or the last one, is on the lane's urgent streams */
+    i64 rest_until_ns; /* until then the next one waits, while the other lane's runs */
+    bool rests;        /* it does */
     enum vx_gpu_stage stage; /* of the round that runs */
     i64 shared_ns; /* of the round's time: already counted for the other lane's batch */
     u64 number;    /* of the batch, in the order of submission */

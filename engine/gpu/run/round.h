@@ -46,9 +46,9 @@
 struct vx_cpu;
 struct vx_geometry_cache;
 
-/* What is kept for brief batches, so that one finds room beside a batch of all that others may have;
- * a hundred times what 848 voxels of 64 channels and eight layers need.  A block of less than
- * VX_GPU_BRIEF_PARTS times as much keeps nothing. */
+/* What is kept for brief batches, so that one finds room beside a batch of all that others may have.
+ * How much they need was not measured: it is a part of the default that nobody misses.  A block of
+ * less than VX_GPU_BRIEF_PARTS times as much keeps nothing. */
 #define VX_GPU_BRIEF_BYTES ((size_t)64 << 20)
 #define VX_GPU_BRIEF_PARTS 16
 
