@@ -5,13 +5,6 @@
 #include "kernels/turn.cuh"
 
 #define WAVES (VX_ORDER_THREADS / VX_WAVE)
-/* Rows of one thread. */
-#define ITEMS (VX_ORDER_TILE / VX_ORDER_THREADS)
-
-/* A thread of the large sort adds up the counters of two digits, the halves of a word. */
-#if VX_ORDER_THREADS != BIN_PAIRS
-#error "VX_ORDER_THREADS must be VX_ORDER_BINS / 2: a thread for every two digits"
-#endif
 
 /* --- block masks --- */
 
@@ -148,250 +141,97 @@ order_small_many(struct vx_mask_order_many_args many)
     if (vx_block_y() < (uint32_t)args.groups) small_order(&args);
 }
 
-/* --- the large sort --- */
-
-/* The tile of this block: places begin .. end - 1 of a group. */
-struct order_tile {
-    int32_t group;
-    int64_t begin, end;
-};
-
-VX_DEVICE struct order_tile tile_of_block(const struct vx_mask_order_args *args)
-{
-    struct order_tile tile;
-    tile.group = (int32_t)vx_block_y();
-    tile.begin = (int64_t)vx_block_x() * VX_ORDER_TILE;
-    tile.end = tile.begin + VX_ORDER_TILE;
-    if (tile.end > args->n) tile.end = args->n;
-    return tile;
-}
-
-VX_DEVICE uint32_t digit_of(const struct vx_mask_order_args *args, uint32_t key)
-{
-    return key >> args->shift & ones(args->digit_bits);
-}
-
-VX_DEVICE int64_t row_at(const struct vx_mask_order_args *args, int32_t group,
-                         int64_t place)
-{
-    return args->rows_in ? args->rows_in[group * args->n + place] : place;
-}
-
-VX_DEVICE uint32_t key_at(const struct vx_mask_order_args *args, int32_t group,
-                          int64_t place)
-{
-    if (args->keys_in) return args->keys_in[group * args->n + place];
-    const uint32_t *mask = args->masks + row_at(args, group, place) * args->words;
-    return rank_bits(args, mask, args->key_low, args->key_bits, group);
-}
-
-/* True if the sort has this block.  All threads of a block say the same. */
-VX_DEVICE int32_t tile_is_there(const struct vx_mask_order_args *args)
-{
-    return vx_block_y() < (uint32_t)args->groups && (int64_t)vx_block_x() < args->tiles;
-}
-
-VX_DEVICE void tile_count(const struct vx_mask_order_args *args)
-{
-    VX_SHARED uint32_t counts[VX_ORDER_BINS];
-    struct order_tile tile = tile_of_block(args);
-    uint32_t bins = 1u << args->digit_bits;
-    for (uint32_t bin = vx_thread(); bin < bins; bin += VX_ORDER_THREADS) counts[bin] = 0;
-    vx_barrier();
-    VX_UNROLL
-    for (int32_t k = 0; k < ITEMS; k++) {
-        int64_t place = tile.begin + k * VX_ORDER_THREADS + vx_thread();
-        if (place < tile.end)
-            vx_atomic_add(&counts[digit_of(args, key_at(args, tile.group, place))], 1);
-    }
-    vx_barrier();
-    for (uint32_t bin = vx_thread(); bin < bins; bin += VX_ORDER_THREADS)
-        args->counts[((int64_t)vx_block_y() * bins + bin) * args->tiles + vx_block_x()] =
-            counts[bin];
-}
-
-VX_KERNEL(VX_ORDER_THREADS, 4) order_count(struct vx_mask_order_args args)
-{
-    vx_turn();
-    tile_count(&args);
-}
-
-VX_KERNEL(VX_ORDER_THREADS, 4) order_count_many(struct vx_mask_order_many_args many)
-{
-    vx_turn();
-    struct vx_mask_order_args args = many.sorts[vx_block_z()];
-    if (tile_is_there(&args)) tile_count(&args);
-}
+/* --- sums of counts --- */
 
 /* Counters of one thread in a round.  A round has 2048 counters, the tiles of 4 million
  * rows. */
 #define SCAN_ITEMS 8
 
-/* One row of the counts, that of the block's x. */
-VX_DEVICE void row_scan(const struct vx_count_scan_args *args)
+/* A block to each row of the counts. */
+VX_KERNEL(VX_ORDER_THREADS, 4) count_scan(struct vx_count_scan_args args)
 {
+    vx_turn();
     VX_SHARED uint32_t sums[WAVES];
-    uint32_t *counts = args->counts + (int64_t)vx_block_x() * args->tiles;
+    uint32_t *counts = args.counts + (int64_t)vx_block_x() * args.tiles;
     uint32_t carried = 0;
-    for (int64_t round = 0; round < args->tiles; round += VX_ORDER_THREADS * SCAN_ITEMS) {
+    for (int64_t round = 0; round < args.tiles; round += VX_ORDER_THREADS * SCAN_ITEMS) {
         int64_t first = round + (int64_t)vx_thread() * SCAN_ITEMS;
         uint32_t held[SCAN_ITEMS], sum = 0, all;
         VX_UNROLL
         for (int32_t k = 0; k < SCAN_ITEMS; k++) {
-            held[k] = first + k < args->tiles ? counts[first + k] : 0;
+            held[k] = first + k < args.tiles ? counts[first + k] : 0;
             sum += held[k];
         }
         uint32_t before = carried + vx_block_sum_before(sum, sums, WAVES, &all);
         VX_UNROLL
         for (int32_t k = 0; k < SCAN_ITEMS; k++) {
-            if (first + k < args->tiles) counts[first + k] = before;
+            if (first + k < args.tiles) counts[first + k] = before;
             before += held[k];
         }
         carried += all;
         vx_barrier();
     }
-    if (vx_thread() == 0) args->totals[vx_block_x()] = carried;
-}
-
-VX_KERNEL(VX_ORDER_THREADS, 4) count_scan(struct vx_count_scan_args args)
-{
-    vx_turn();
-    row_scan(&args);
-}
-
-VX_KERNEL(VX_ORDER_THREADS, 4) order_scan_many(struct vx_mask_order_many_args many)
-{
-    vx_turn();
-    const struct vx_mask_order_args *sort = many.sorts + vx_block_z();
-    struct vx_count_scan_args args;
-    args.rows = (int64_t)sort->groups << sort->digit_bits;
-    args.tiles = sort->tiles;
-    args.counts = sort->counts;
-    args.totals = sort->totals;
-    if ((int64_t)vx_block_x() < args.rows) row_scan(&args);
-}
-
-struct scatter_memory {
-    uint32_t counts[WAVES * BIN_PAIRS]; /* 16 bits each: (waves, digits) */
-    uint32_t keys[VX_ORDER_TILE];
-    int32_t rows[VX_ORDER_TILE];
-    uint32_t begins[VX_ORDER_BINS]; /* where a digit begins in the sorted tile */
-    uint32_t moves[VX_ORDER_BINS];  /* from there to its place in the group */
-    uint32_t sums[WAVES], totals_sums[WAVES];
-};
-
-/* Fills `begins` and `moves`; thread t does the digits 2t and 2t + 1. */
-VX_DEVICE void scatter_place_digits(const struct vx_mask_order_args *args,
-                                    struct scatter_memory *memory)
-{
-    uint32_t bins = 1u << args->digit_bits;
-    uint32_t totals[2] = {0, 0}, counts[2] = {0, 0}, all;
-    VX_UNROLL
-    for (uint32_t k = 0; k < 2; k++) {
-        uint32_t bin = 2 * vx_thread() + k;
-        int64_t at = (int64_t)vx_block_y() * bins + bin;
-        if (bin < bins) {
-            totals[k] = args->totals[at];
-            counts[k] = args->counts[at * args->tiles + vx_block_x()];
-        }
-    }
-    uint32_t pair = sum_over_waves(memory->counts + vx_thread(), WAVES);
-    uint32_t low = pair & 0xffffu;
-    uint32_t begin = vx_block_sum_before(low + (pair >> 16), memory->sums, WAVES, &all);
-    uint32_t start =
-        vx_block_sum_before(totals[0] + totals[1], memory->totals_sums, WAVES, &all);
-    memory->begins[2 * vx_thread()] = begin;
-    memory->begins[2 * vx_thread() + 1] = begin + low;
-    memory->moves[2 * vx_thread()] = start + counts[0] - begin;
-    memory->moves[2 * vx_thread() + 1] = start + totals[0] + counts[1] - begin - low;
-}
-
-VX_DEVICE void tile_scatter(const struct vx_mask_order_args *args)
-{
-    VX_SHARED struct scatter_memory memory;
-    struct order_tile tile = tile_of_block(args);
-    if (tile.begin >= tile.end) return; /* all threads of the block */
-    uint16_t *own = (uint16_t *)(memory.counts + vx_wave() * BIN_PAIRS);
-    uint32_t count = (uint32_t)(tile.end - tile.begin);
-    uint32_t first = vx_wave() * ITEMS * VX_WAVE + vx_lane();
-    uint32_t keys[ITEMS], ranks[ITEMS];
-    int32_t rows[ITEMS];
-    for (uint32_t at = vx_thread(); at < WAVES * BIN_PAIRS; at += VX_ORDER_THREADS)
-        memory.counts[at] = 0;
-    VX_UNROLL
-    for (int32_t k = 0; k < ITEMS; k++) {
-        uint32_t at = first + (uint32_t)k * VX_WAVE;
-        keys[k] = 0;
-        rows[k] = 0;
-        if (at < count) {
-            keys[k] = key_at(args, tile.group, tile.begin + at);
-            rows[k] = (int32_t)row_at(args, tile.group, tile.begin + at);
-        }
-    }
-    vx_barrier();
-    VX_UNROLL
-    for (int32_t k = 0; k < ITEMS; k++)
-        ranks[k] = rank_in_wave(own, digit_of(args, keys[k]),
-                                first + (uint32_t)k * VX_WAVE < count);
-    vx_barrier();
-    scatter_place_digits(args, &memory);
-    vx_barrier();
-    VX_UNROLL
-    for (int32_t k = 0; k < ITEMS; k++) {
-        if (first + (uint32_t)k * VX_WAVE < count) {
-            uint32_t digit = digit_of(args, keys[k]);
-            uint32_t to = memory.begins[digit] + own[digit] + ranks[k];
-            memory.keys[to] = keys[k];
-            memory.rows[to] = rows[k];
-        }
-    }
-    vx_barrier();
-    VX_UNROLL
-    for (int32_t k = 0; k < ITEMS; k++) {
-        uint32_t at = (uint32_t)k * VX_ORDER_THREADS + vx_thread();
-        if (at < count) {
-            uint32_t key = memory.keys[at];
-            int64_t to =
-                tile.group * args->n + (uint32_t)(memory.moves[digit_of(args, key)] + at);
-            args->rows_out[to] = memory.rows[at];
-            if (args->keys_out) args->keys_out[to] = key;
-        }
-    }
-}
-
-VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter(struct vx_mask_order_args args)
-{
-    vx_turn();
-    tile_scatter(&args);
-}
-
-VX_KERNEL(VX_ORDER_THREADS, 4) order_scatter_many(struct vx_mask_order_many_args many)
-{
-    vx_turn();
-    struct vx_mask_order_args args = many.sorts[vx_block_z()];
-    if (tile_is_there(&args)) tile_scatter(&args);
+    if (vx_thread() == 0) args.totals[vx_block_x()] = carried;
 }
 
 /* --- tiles by work --- */
 
-/* How many offsets the rows of a tile have, and of which group it is. */
-VX_DEVICE int32_t tile_offsets(const struct vx_order_tiles_sort *sort, int32_t kind,
-                               int64_t index)
+/* Blocks of masks of a tile: of the lowest, of the highest. */
+#define TILE_BLOCKS      (VX_ORDER_TILES_ROWS / VX_MASK_BLOCK)
+#define TILE_BLOCKS_MOST (TILE_BLOCKS << (VX_ORDER_TILES_KINDS - 1))
+#define BIN_BITS         9
+#if VX_ORDER_TILES_BINS > 1 << BIN_BITS
+#error "BIN_BITS: bits of a tile's offsets"
+#endif
+
+/* The tiles of a height in one group. */
+struct tile_list {
+    const uint32_t *masks; /* of the group's blocks of rows */
+    uint32_t blocks, tiles;
+    int32_t words, each; /* blocks of a tile */
+};
+
+VX_DEVICE struct tile_list tiles_of(const struct vx_order_tiles_sort *sort, int32_t kind,
+                                    int32_t group)
 {
-    int64_t blocks = vx_mask_blocks(sort->n),
-            each = VX_ORDER_TILES_ROWS / VX_MASK_BLOCK << kind;
-    int64_t tiles = vx_order_tiles_count(sort->n, 1, kind);
-    int64_t first = index % tiles * each, end = first + each;
-    const uint32_t *masks = sort->block_masks + index / tiles * blocks * sort->words;
-    int32_t count = 0;
-    if (end > blocks) end = blocks;
-    for (int32_t word = 0; word < sort->words; word++) {
-        uint32_t bits = 0;
-        for (int64_t block = first; block < end; block++)
-            bits |= masks[block * sort->words + word];
+    struct tile_list list;
+    list.blocks = (uint32_t)vx_mask_blocks(sort->n);
+    list.tiles = (uint32_t)vx_order_tiles_count(sort->n, 1, kind);
+    list.words = sort->words;
+    list.each = TILE_BLOCKS << kind;
+    list.masks = sort->block_masks + (int64_t)group * list.blocks * sort->words;
+    return list;
+}
+
+/* How many offsets the rows of a tile have. */
+VX_DEVICE int32_t tile_offsets(const struct tile_list *list, uint32_t tile)
+{
+    const uint32_t first = tile * (uint32_t)list->each;
+    const uint32_t *masks = list->masks + (int64_t)first * list->words;
+    int32_t there = list->each, count = 0;
+    if (list->blocks - first < (uint32_t)there) there = (int32_t)(list->blocks - first);
+    for (int32_t word = 0; word < list->words; word++) {
+        /* All are loaded before the first is looked at. */
+        uint32_t held[TILE_BLOCKS_MOST], bits = 0;
+        VX_UNROLL
+        for (int32_t k = 0; k < TILE_BLOCKS_MOST; k++)
+            held[k] = k < there ? masks[k * list->words + word] : 0;
+        VX_UNROLL
+        for (int32_t k = 0; k < TILE_BLOCKS_MOST; k++) bits |= held[k];
         count += vx_count_bits(bits);
     }
     return count;
+}
+
+/* Takes one of `bins` for each lane that is there, and returns which one it got of its bin: lanes
+ * with the same bin go to shared memory together, because most tiles have one of few bins. */
+VX_DEVICE uint32_t bin_take(uint32_t *bins, int32_t bin, int32_t there)
+{
+    const vx_lanes peers = vx_lanes_alike((uint32_t)bin, BIN_BITS, there);
+    const uint32_t below = vx_lanes_count(peers & vx_lanes_below());
+    uint32_t first = 0;
+    if (there && below == 0) first = vx_atomic_add(&bins[bin], vx_lanes_count(peers));
+    return vx_shuffle(first, there ? vx_lanes_lowest(peers) : vx_lane()) + below;
 }
 
 VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args)
@@ -411,8 +251,14 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
     uint32_t bin = vx_thread();
     if (bin < VX_ORDER_TILES_BINS) counts[bin] = 0;
     vx_barrier();
-    for (int64_t at = vx_thread(); at < count; at += VX_ORDER_TILES_THREADS)
-        vx_atomic_add(&counts[tile_offsets(&sort, kind, at)], 1);
+    for (int32_t group = 0; group < sort.groups; group++) {
+        const struct tile_list list = tiles_of(&sort, kind, group);
+        const uint32_t rounds = (list.tiles + VX_WAVE - 1) / VX_WAVE * VX_WAVE;
+        for (uint32_t at = bin; at < rounds; at += VX_ORDER_TILES_THREADS) {
+            const int32_t there = at < list.tiles;
+            (void)bin_take(counts, there ? tile_offsets(&list, at) : 0, there);
+        }
+    }
     vx_barrier();
     if (bin < VX_ORDER_TILES_BINS) {
         uint32_t before = 0;
@@ -433,8 +279,16 @@ VX_KERNEL(VX_ORDER_TILES_THREADS, 1) order_tiles(struct vx_order_tiles_args args
     for (uint32_t at = bin; at < end + deal.blocks; at += VX_ORDER_TILES_THREADS)
         tiles[at] = at < end ? VX_ORDER_TILES_NONE : VX_ORDER_TILES_END;
     vx_barrier();
-    for (int64_t at = vx_thread(); at < count; at += VX_ORDER_TILES_THREADS) {
-        uint32_t place = vx_atomic_add(&begins[tile_offsets(&sort, kind, at)], 1);
-        tiles[deal_place(&deal, place)] = (int32_t)at;
+    for (int32_t group = 0; group < sort.groups; group++) {
+        const struct tile_list list = tiles_of(&sort, kind, group);
+        const uint32_t rounds = (list.tiles + VX_WAVE - 1) / VX_WAVE * VX_WAVE;
+        for (uint32_t at = bin; at < rounds; at += VX_ORDER_TILES_THREADS) {
+            const int32_t there = at < list.tiles;
+            const uint32_t place =
+                bin_take(begins, there ? tile_offsets(&list, at) : 0, there);
+            if (there)
+                tiles[deal_place(&deal, place)] =
+                    (int32_t)((uint32_t)group * list.tiles + at);
+        }
     }
 }

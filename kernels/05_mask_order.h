@@ -11,11 +11,11 @@
  *          neighbours[v,p]  = nbr[order[0,p], v]
  * Shapes   masks (N,W)  order (G,N)  block_masks (G,B,W), B = N/32 rounded up
  *          nbr (N,S), S = V rounded up to 4  neighbours (V,N)
- *          keys, rows (G,N)  counts (G, bins, tiles)  totals (G, bins)
+ *          keys, rows (G,N)
  * Types    u32 masks and keys, i32 rows.
  * Idea     A stable radix sort from the lowest digit up, once for each group of offsets.
  *          Digits have up to 9 bits: the 27 offsets of 3^3 take three passes, one plane
- *          of them a single one.  A key is made from the mask in the first pass that
+ *          of them a single one.  A key is made from the mask before the first pass that
  *          needs it and carried through the passes that use it up; it has 27 bits of
  *          the rank, or in the large sort all of up to 32.  A set of at most
  *          VX_ORDER_SMALL_ROWS rows is sorted by one block in shared memory, where one
@@ -36,26 +36,22 @@
  *            5^3   the LiDAR                    83.6 92.8   68.3 77.4               17.5
  *          3^3 takes two passes, or three or four of many rows; 5^3 three instead of fourteen.
  * Steps    small: order_small does everything.
- *          large, for each digit:
- *          1 order_count: how often each value occurs in each tile
- *          2 count_scan: how often it occurs in the tiles before
- *          3 order_scatter: rank inside the tile by ballots, sort in shared memory, write
- *            in runs
- *          and after the last digit order_blocks, which writes the neighbours, too: who
- *          reads one offset of many rows then reads lines, where a row's line of nbr costs
- *          a sector of 32 bytes for each offset.
- *          order_small_many, order_count_many, order_scan_many, order_scatter_many and
- *          order_blocks_many do a step of many sorts: sort z is a layer of blocks.
+ *          large: order_clear and order_digits for each key, order_sweep for each of its
+ *          digits (37_order_sweep), and after the last one order_blocks, which writes the
+ *          neighbours, too: who reads one offset of many rows then reads lines, where a row's
+ *          line of nbr costs a sector of 32 bytes for each offset.
+ *          order_small_many and order_blocks_many do a step of many sorts: sort z is a layer
+ *          of blocks.
+ *          count_scan: what 08_pair_list and 34_live_order count, summed over tiles.
  *          order_tiles, for many sorts: the tiles of 128 and of 256 places, dealt to blocks
  *          by how many offsets they have (tiles_deal.cuh).
- * Tiles    VX_ORDER_TILE rows; each wave ranks consecutive rows.
- * Cost     bytes per row, group and pass: 4 (count) + 16 (scatter); neighbours 8*V per row.
+ * Tiles    VX_ORDER_THREADS rows of order_blocks.
+ * Cost     as 37_order_sweep, and neighbours 8*V bytes per row.
  * Limits   V <= 343; N <= 2^30.  Many sorts: count < 2^16.
  * Order    exact: a stable sort has one answer; but tiles with equally many offsets stand
  *          in any order.
  * Oracle   05_mask_order_ref.c.
- * Source   Knuth, TAOCP 3, 5.2.5; ranks by ballots: Adinets and Merrill, Onesweep, 2022;
- *          mask sort: spconv 2.
+ * Source   Knuth, TAOCP 3, 5.2.5; mask sort: spconv 2.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -86,8 +82,8 @@
  * is one key. */
 #define VX_ORDER_CHUNK (3 * VX_ORDER_DIGIT)
 
-/* The arguments of all order_ kernels.  A name behind ';' is a kernel that writes the
- * field; counts and totals belong to count, count_scan and scatter. */
+/* The arguments of all order_ kernels but order_tiles.  A name behind ';' is a kernel that writes
+ * the field; of a pass `tiles`, `counts` and `totals` are as 37_order_sweep.h says. */
 struct vx_mask_order_args {
     int64_t n;
     int64_t tiles; /* N / VX_ORDER_TILE rounded up */
@@ -101,10 +97,10 @@ struct vx_mask_order_args {
     const uint32_t *masks;     /* (N, words) */
     const uint32_t *keys_in;   /* (groups, N); NULL = made from masks */
     const int32_t *rows_in;    /* (groups, N); NULL = rows as they are */
-    uint32_t *keys_out;        /* (groups, N) or NULL; scatter */
-    int32_t *rows_out;         /* (groups, N); small, scatter */
-    uint32_t *counts;          /* (groups, 1 << digit_bits, tiles) */
-    uint32_t *totals;          /* (groups, 1 << digit_bits) */
+    uint32_t *keys_out;        /* (groups, N) or NULL; digits, sweep */
+    int32_t *rows_out;         /* (groups, N); small, sweep */
+    uint32_t *counts;          /* sweep: the state of its pass */
+    uint32_t *totals;          /* (groups, VX_ORDER_BINS) of its digit */
     uint32_t *block_masks;     /* (groups, blocks of 32, words); small, blocks */
     int32_t nbr_stride;
     const int32_t *nbr;  /* (N, nbr_stride); read for neighbours alone */

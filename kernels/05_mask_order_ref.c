@@ -6,14 +6,9 @@
 #include "kernels/kernel.h"
 
 void vx_order_small_ref(const void *args, enum vx_number type);
-void vx_order_count_ref(const void *args, enum vx_number type);
 void vx_count_scan_ref(const void *args, enum vx_number type);
-void vx_order_scatter_ref(const void *args, enum vx_number type);
 void vx_order_blocks_ref(const void *args, enum vx_number type);
 void vx_order_small_many_ref(const void *args, enum vx_number type);
-void vx_order_count_many_ref(const void *args, enum vx_number type);
-void vx_order_scan_many_ref(const void *args, enum vx_number type);
-void vx_order_scatter_many_ref(const void *args, enum vx_number type);
 void vx_order_blocks_many_ref(const void *args, enum vx_number type);
 void vx_order_tiles_ref(const void *args, enum vx_number type);
 
@@ -149,48 +144,6 @@ void vx_order_small_ref(const void *args_given, enum vx_number type)
     block_masks_of(args, args->rows_out);
 }
 
-/* The bits [key_low, key_low + key_bits) of the rank of a row. */
-static uint32_t key_of_row(const struct vx_mask_order_args *args, int32_t group,
-                           int64_t row)
-{
-    struct ranked ranked;
-    uint32_t key = 0, odd = 0;
-    ranked_of(args, group, row, &ranked);
-    for (int32_t bit = vx_order_rank_bits(args->bits, args->run, args->n) - 1;
-         bit >= args->key_low; bit--) {
-        uint32_t here = mask_bit(ranked.words, ranked.begin + bit);
-        odd = args->gray ? odd ^ here : here;
-        if (bit < args->key_low + args->key_bits) key = key << 1 | odd;
-    }
-    return key;
-}
-
-static uint32_t key_at(const struct vx_mask_order_args *args, int32_t group,
-                       int64_t place)
-{
-    if (args->keys_in) return args->keys_in[group * args->n + place];
-    return key_of_row(args, group, row_at(args, group, place));
-}
-
-static uint32_t digit_of(const struct vx_mask_order_args *args, uint32_t key)
-{
-    return key >> args->shift & ((UINT32_C(1) << args->digit_bits) - 1);
-}
-
-void vx_order_count_ref(const void *args_given, enum vx_number type)
-{
-    const struct vx_mask_order_args *args = args_given;
-    int64_t bins = INT64_C(1) << args->digit_bits;
-    (void)type;
-    for (int64_t e = 0; e < args->groups * bins * args->tiles; e++) args->counts[e] = 0;
-    for (int32_t group = 0; group < args->groups; group++)
-        for (int64_t place = 0; place < args->n; place++) {
-            uint32_t digit = digit_of(args, key_at(args, group, place));
-            int64_t tile = place / VX_ORDER_TILE;
-            args->counts[(group * bins + digit) * args->tiles + tile]++;
-        }
-}
-
 void vx_count_scan_ref(const void *args_given, enum vx_number type)
 {
     const struct vx_count_scan_args *args = args_given;
@@ -203,31 +156,6 @@ void vx_count_scan_ref(const void *args_given, enum vx_number type)
             sum += count;
         }
         args->totals[row] = sum;
-    }
-}
-
-void vx_order_scatter_ref(const void *args_given, enum vx_number type)
-{
-    const struct vx_mask_order_args *args = args_given;
-    int64_t bins = INT64_C(1) << args->digit_bits;
-    (void)type;
-    for (int32_t group = 0; group < args->groups; group++) {
-        int64_t next[VX_ORDER_BINS] = {0};
-        for (int64_t place = 0; place < args->n; place++) {
-            int64_t tile = place / VX_ORDER_TILE;
-            if (place % VX_ORDER_TILE == 0) {
-                int64_t before = 0;
-                for (int64_t bin = 0; bin < bins; bin++) {
-                    next[bin] =
-                        before + args->counts[(group * bins + bin) * args->tiles + tile];
-                    before += args->totals[group * bins + bin];
-                }
-            }
-            uint32_t key = key_at(args, group, place);
-            int64_t to = group * args->n + next[digit_of(args, key)]++;
-            args->rows_out[to] = (int32_t)row_at(args, group, place);
-            if (args->keys_out) args->keys_out[to] = key;
-        }
     }
 }
 
@@ -252,35 +180,9 @@ static void each(const void *args_given, void (*ref)(const void *, enum vx_numbe
     for (int64_t sort = 0; sort < args->count; sort++) ref(&args->sorts[sort], type);
 }
 
-static void scan_ref(const void *args_given, enum vx_number type)
-{
-    const struct vx_mask_order_args *args = args_given;
-    const struct vx_count_scan_args scan = {.rows = (int64_t)args->groups
-                                                    << args->digit_bits,
-                                            .tiles = args->tiles,
-                                            .counts = args->counts,
-                                            .totals = args->totals};
-    vx_count_scan_ref(&scan, type);
-}
-
 void vx_order_small_many_ref(const void *args, enum vx_number type)
 {
     each(args, vx_order_small_ref, type);
-}
-
-void vx_order_count_many_ref(const void *args, enum vx_number type)
-{
-    each(args, vx_order_count_ref, type);
-}
-
-void vx_order_scan_many_ref(const void *args, enum vx_number type)
-{
-    each(args, scan_ref, type);
-}
-
-void vx_order_scatter_many_ref(const void *args, enum vx_number type)
-{
-    each(args, vx_order_scatter_ref, type);
 }
 
 void vx_order_blocks_many_ref(const void *args, enum vx_number type)

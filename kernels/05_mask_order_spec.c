@@ -4,27 +4,17 @@
 #include "kernels/kernel.h"
 
 extern const struct vx_kernel_spec vx_order_small_spec;
-extern const struct vx_kernel_spec vx_order_count_spec;
 extern const struct vx_kernel_spec vx_count_scan_spec;
-extern const struct vx_kernel_spec vx_order_scatter_spec;
 extern const struct vx_kernel_spec vx_order_blocks_spec;
 extern const struct vx_kernel_spec vx_order_tiles_spec;
 extern const struct vx_kernel_spec vx_order_small_many_spec;
-extern const struct vx_kernel_spec vx_order_count_many_spec;
-extern const struct vx_kernel_spec vx_order_scan_many_spec;
-extern const struct vx_kernel_spec vx_order_scatter_many_spec;
 extern const struct vx_kernel_spec vx_order_blocks_many_spec;
 
 void vx_order_small_ref(const void *args, enum vx_number type);
-void vx_order_count_ref(const void *args, enum vx_number type);
 void vx_count_scan_ref(const void *args, enum vx_number type);
-void vx_order_scatter_ref(const void *args, enum vx_number type);
 void vx_order_blocks_ref(const void *args, enum vx_number type);
 void vx_order_tiles_ref(const void *args, enum vx_number type);
 void vx_order_small_many_ref(const void *args, enum vx_number type);
-void vx_order_count_many_ref(const void *args, enum vx_number type);
-void vx_order_scan_many_ref(const void *args, enum vx_number type);
-void vx_order_scatter_many_ref(const void *args, enum vx_number type);
 void vx_order_blocks_many_ref(const void *args, enum vx_number type);
 
 static int32_t order_threads(const struct vx_tile *tile)
@@ -63,13 +53,6 @@ static struct vx_grid small_grid(const struct vx_tile *tile, const void *args_gi
     return (struct vx_grid){args->n > 0, (uint32_t)args->groups, 1};
 }
 
-static struct vx_grid tiles_grid(const struct vx_tile *tile, const void *args_given)
-{
-    const struct vx_mask_order_args *args = args_given;
-    (void)tile;
-    return (struct vx_grid){(uint32_t)args->tiles, (uint32_t)args->groups, 1};
-}
-
 static struct vx_grid scan_grid(const struct vx_tile *tile, const void *args_given)
 {
     const struct vx_count_scan_args *args = args_given;
@@ -97,21 +80,6 @@ static struct vx_grid small_many_grid(const struct vx_tile *tile, const void *ar
     const struct vx_mask_order_many_args *args = args_given;
     (void)tile;
     return many_layers(args, args->n > 0);
-}
-
-static struct vx_grid tiles_many_grid(const struct vx_tile *tile, const void *args_given)
-{
-    const struct vx_mask_order_many_args *args = args_given;
-    (void)tile;
-    return many_layers(args, args->tiles);
-}
-
-static struct vx_grid scan_many_grid(const struct vx_tile *tile, const void *args_given)
-{
-    const struct vx_mask_order_many_args *args = args_given;
-    (void)tile;
-    return (struct vx_grid){(uint32_t)args->groups * VX_ORDER_BINS, 1,
-                            (uint32_t)args->count};
 }
 
 static struct vx_grid blocks_many_grid(const struct vx_tile *tile, const void *args_given)
@@ -145,15 +113,6 @@ const struct vx_kernel_spec vx_order_small_spec = {
     .grid = small_grid,
     .ref = vx_order_small_ref,
 };
-const struct vx_kernel_spec vx_order_count_spec = {
-    .name = "order_count",
-    .source = "05_mask_order.cu",
-    .tiles_count = 1,
-    .args_bytes = sizeof(struct vx_mask_order_args),
-    .threads = order_threads,
-    .grid = tiles_grid,
-    .ref = vx_order_count_ref,
-};
 const struct vx_kernel_spec vx_count_scan_spec = {
     .name = "count_scan",
     .source = "05_mask_order.cu",
@@ -162,15 +121,6 @@ const struct vx_kernel_spec vx_count_scan_spec = {
     .threads = order_threads,
     .grid = scan_grid,
     .ref = vx_count_scan_ref,
-};
-const struct vx_kernel_spec vx_order_scatter_spec = {
-    .name = "order_scatter",
-    .source = "05_mask_order.cu",
-    .tiles_count = 1,
-    .args_bytes = sizeof(struct vx_mask_order_args),
-    .threads = order_threads,
-    .grid = tiles_grid,
-    .ref = vx_order_scatter_ref,
 };
 const struct vx_kernel_spec vx_order_blocks_spec = {
     .name = "order_blocks",
@@ -191,33 +141,6 @@ const struct vx_kernel_spec vx_order_small_many_spec = {
     .fits = small_fits,
     .grid = small_many_grid,
     .ref = vx_order_small_many_ref,
-};
-const struct vx_kernel_spec vx_order_count_many_spec = {
-    .name = "order_count_many",
-    .source = "05_mask_order.cu",
-    .tiles_count = 1,
-    .args_bytes = sizeof(struct vx_mask_order_many_args),
-    .threads = order_threads,
-    .grid = tiles_many_grid,
-    .ref = vx_order_count_many_ref,
-};
-const struct vx_kernel_spec vx_order_scan_many_spec = {
-    .name = "order_scan_many",
-    .source = "05_mask_order.cu",
-    .tiles_count = 1,
-    .args_bytes = sizeof(struct vx_mask_order_many_args),
-    .threads = order_threads,
-    .grid = scan_many_grid,
-    .ref = vx_order_scan_many_ref,
-};
-const struct vx_kernel_spec vx_order_scatter_many_spec = {
-    .name = "order_scatter_many",
-    .source = "05_mask_order.cu",
-    .tiles_count = 1,
-    .args_bytes = sizeof(struct vx_mask_order_many_args),
-    .threads = order_threads,
-    .grid = tiles_many_grid,
-    .ref = vx_order_scatter_many_ref,
 };
 const struct vx_kernel_spec vx_order_blocks_many_spec = {
     .name = "order_blocks_many",

@@ -11,19 +11,17 @@
  * Idea     Rows of a device lie brick by brick, and bricks in the order in which atomics met
  *          them.  What leaves the device, and what is summed over a sample, needs an order
  *          that follows from the voxels alone: that of keys.  A key is a mask of two words:
- *          05_mask_order sorts it, by all of its bits (or by those that may differ, see
+ *          37_order_sweep sorts it, by all of its bits (or by those that may differ, see
  *          vx_key_passes).  Few rows are sorted by one block for each member, in one launch.
  *          Many rows are sorted together, with the member as the last digit.
  * Steps    every member has at most VX_ORDER_SMALL_ROWS rows: key_small.
- *          else, with n = N, words 2, groups 1, gray 0 and masks = keys, for each pass of
- *          vx_key_passes: order_count, count_scan (rows 1 << digit_bits) and order_scatter,
- *            rows_in  those of the pass before, NULL in the first
- *            keys_in  those of the pass before, NULL in a fresh pass
- *            keys_out needed unless the next pass is fresh or there is none
- *          and, if there are several members: key_members of the last rows, and such a pass
- *          with its numbers as keys_in, shift 0 and the bits of M - 1 as digit_bits.
+ *          else, with n = N, words 2, groups 1, gray 0 and masks = keys, for each key of
+ *          vx_key_passes: order_clear and order_digits of its passes, and order_sweep for each
+ *          of them (37_order_sweep); and, if there are several members: key_members of the last
+ *          rows, and such a key with its numbers as keys_in, shift 0 and the bits of M - 1 as
+ *          its one digit.
  *          then key_starts.
- * Tiles    those of 05_mask_order; key_members 256 rows; key_starts is one block.
+ * Tiles    those of 37_order_sweep; key_members 256 rows; key_starts is one block.
  * Cost     bytes 20 per row and pass; key_starts: a binary search for each sample that a
  *          member might have, up to its largest.
  * Limits   1 <= M <= VX_KEY_MEMBERS_MAX; N <= 2^30; a member has no key twice, and keys lie
@@ -31,7 +29,7 @@
  * Order    exact: a stable sort has one answer.
  * Oracle   23_key_order_ref.c, tests/oracle/cases_samples.c; the large sort as a whole:
  *          tests/unit/kernels/test_kernels_samples.c.
- * Source   as 05_mask_order.
+ * Source   as 37_order_sweep.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -72,7 +70,7 @@ struct vx_key_order_args {
 /* One pass of the large sort: fields of struct vx_mask_order_args. */
 struct vx_key_pass {
     int32_t key_low, key_bits, shift, digit_bits;
-    int32_t fresh; /* 1: keys are made from masks; 0: they come from the pass before */
+    int32_t fresh; /* 1: the first pass of a key; 0: keys come from the pass before */
 };
 
 /* The passes that sort keys which differ in no bit outside `varying`; all VX_KEY_BITS lowest

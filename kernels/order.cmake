@@ -8,4 +8,6 @@ target_sources(kernels PRIVATE
   23_key_order_spec.c
   34_live_order_ref.c
   34_live_order_spec.c
+  37_order_sweep_ref.c
+  37_order_sweep_spec.c
 )

@@ -65,13 +65,7 @@ VX_DEVICE uint32_t rank_bits(const struct vx_mask_order_args *args, const uint32
  * this round to the wave's counters. */
 VX_DEVICE uint32_t rank_in_wave(uint16_t *counts, uint32_t digit, int32_t valid)
 {
-    vx_lanes peers = vx_lanes_said(valid);
-    VX_UNROLL
-    for (int32_t bit = 0; bit < VX_ORDER_DIGIT; bit++) {
-        int32_t set = (int32_t)(digit >> bit & 1u);
-        vx_lanes said = vx_lanes_said(set);
-        peers &= set ? said : ~said;
-    }
+    vx_lanes peers = vx_lanes_alike(digit, VX_ORDER_DIGIT, valid);
     vx_lanes below = peers & vx_lanes_below();
     uint32_t before = counts[digit];
     vx_wave_barrier();

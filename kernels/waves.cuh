@@ -41,6 +41,30 @@ VX_DEVICE uint32_t vx_lanes_count(vx_lanes lanes)
 #endif
 }
 
+/* The lanes that are there with the same number, of so many bits.  A lane that is not gets any. */
+VX_DEVICE vx_lanes vx_lanes_alike(uint32_t number, int32_t bits, int32_t there)
+{
+#if VX_CUDA
+    (void)bits;
+    return __match_any_sync(0xffffffffu, there ? number : ~0u);
+#else
+    vx_lanes alike = vx_lanes_said(there);
+    VX_UNROLL
+    for (int32_t bit = 0; bit < bits; bit++) {
+        int32_t set = (int32_t)(number >> bit & 1u);
+        vx_lanes said = vx_lanes_said(set);
+        alike &= set ? said : ~said;
+    }
+    return alike;
+#endif
+}
+
+/* The lowest of some lanes, of which there is one. */
+VX_DEVICE uint32_t vx_lanes_lowest(vx_lanes lanes)
+{
+    return vx_lanes_count(~lanes & (lanes - 1));
+}
+
 /* The sum over this lane and those below it. */
 VX_DEVICE uint32_t vx_wave_sum_through(uint32_t value)
 {

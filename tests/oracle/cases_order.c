@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
+#include "kernels/37_order_sweep.h"
 #include "tests/oracle/cases.h"
 
 #include <string.h>
 
-void vx_order_count_ref(const void *args, enum vx_number type);
 void vx_count_scan_ref(const void *args, enum vx_number type);
+void vx_order_digits_ref(const void *args, enum vx_number type);
 void vx_pairs_count_ref(const void *args, enum vx_number type);
 
 /* Kinds of masks: all different, a few kinds, all full, the centre alone. */
@@ -112,44 +112,98 @@ static void blocks_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     }
 }
 
-/* One pass of the large sort; `carried`: keys come from the pass before. */
-static void pass_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
-                      const struct shape *shape, bool carried)
+/* Where the keys of a pass come from: masks, masks of rows in some order, a pass before. */
+enum from { MASKS, ROWS, KEYS, FROMS };
+
+/* The digits of a key, the last of which may be short. */
+static struct vx_order_digits_args digits_make(const struct shape *shape)
 {
-    struct vx_mask_order_args args = args_make(shape);
-    const bool scatter = !strcmp(kernel->spec->name, "order_scatter");
-    const size_t bytes = (size_t)(args.groups * args.n) * 4;
+    struct vx_order_digits_args args = {.sort = args_make(shape)};
+    struct vx_mask_order_args *sort = &args.sort;
+    sort->key_low = sort->bits > 40 ? VX_ORDER_CHUNK : 0;
+    sort->key_bits = sort->bits - sort->key_low < 32 ? sort->bits - sort->key_low : 32;
+    for (i32 shift = 0; shift < sort->key_bits; shift += VX_ORDER_DIGIT) {
+        const i32 left = sort->key_bits - shift, d = args.digits++;
+        args.shifts[d] = shift;
+        args.bits[d] = left < VX_ORDER_DIGIT ? left : VX_ORDER_DIGIT;
+    }
+    return args;
+}
+
+/* Any keys, or such as all are alike. */
+static u32 *keys_make(struct vx_rig *rig, const struct shape *shape,
+                      const struct vx_mask_order_args *args)
+{
+    const i64 count = args->groups * args->n;
+    u32 *keys = vx_rig_take(rig, (size_t)count * 4);
+    for (i64 i = 0; i < count; i++)
+        if (i == 0 || shape->style != FULL)
+            keys[i] = (u32)(vx_rig_random(rig) >> (64 - args->key_bits));
+        else
+            keys[i] = keys[0];
+    return keys;
+}
+
+static void digits_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                        const struct shape *shape, enum from from)
+{
+    struct vx_order_digits_args args = digits_make(shape);
+    struct vx_mask_order_args *sort = &args.sort;
+    const bool clear = !strcmp(kernel->spec->name, "order_clear");
+    const size_t bytes = (size_t)(sort->groups * sort->n) * 4;
+    const i64 each = (i64)args.digits * sort->groups;
+    const size_t totals = (size_t)(each * VX_ORDER_BINS) * 4;
     struct vx_trial trial;
-    args.key_low = args.bits > 40 ? VX_ORDER_CHUNK : 0;
-    args.key_bits = args.bits - args.key_low < 32 ? args.bits - args.key_low : 32;
-    args.digit_bits = args.key_bits < VX_ORDER_DIGIT ? args.key_bits : VX_ORDER_DIGIT;
-    if (carried && args.key_bits > args.digit_bits) args.shift = args.digit_bits;
-    if (args.shift + args.digit_bits > args.key_bits)
-        args.digit_bits = args.key_bits - args.shift;
-    trial_begin(rig, &trial, kernel, shape, &args);
-    if (carried) {
-        u32 *keys = vx_rig_take(rig, bytes);
-        for (i64 i = 0; i < args.groups * args.n; i++)
-            keys[i] = (u32)(vx_rig_random(rig) >> (64 - args.key_bits));
-        vx_trial_in(&trial, &args.rows_in, rows_make(rig, &args), bytes);
-        vx_trial_in(&trial, &args.keys_in, keys, bytes);
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "N=%lld V=%d groups %d style %d from %d", (long long)shape->n,
+                   shape->v, shape->groups, (int)shape->style, (int)from);
+    struct vx_field *found =
+        clear ? vx_trial_out(rig, &trial, &sort->totals, totals)
+              : vx_trial_both(&trial, &sort->totals, vx_rig_take(rig, totals), totals);
+    /* Without rows nothing is launched. */
+    if (!sort->n) found->kind = VX_FIELD_MINE;
+    if (!clear) {
+        if (from == KEYS)
+            vx_trial_in(&trial, &sort->keys_in, keys_make(rig, shape, sort), bytes);
+        else
+            vx_trial_out(rig, &trial, &sort->keys_out, bytes);
+        if (from == ROWS)
+            vx_trial_in(&trial, &sort->rows_in, rows_make(rig, sort), bytes);
+        vx_trial_in(&trial, &sort->masks, masks_make(rig, shape),
+                    (size_t)(sort->n * sort->words) * 4);
+        vx_trial_out(rig, &trial, &sort->counts,
+                     (size_t)(each * vx_sweep_layout_of(sort->tiles).words) * 4);
     }
-    const i64 bins = (i64)args.groups << args.digit_bits;
-    const size_t counts = (size_t)(bins * args.tiles) * 4;
-    if (!scatter) {
-        vx_trial_out(rig, &trial, &args.counts, counts);
-        vx_trial_run(rig, &trial);
-        return;
-    }
-    args.counts = vx_rig_take(rig, counts);
-    args.totals = vx_rig_take(rig, (size_t)bins * 4);
-    vx_order_count_ref(&args, 0);
-    const struct vx_count_scan_args scan = {bins, args.tiles, args.counts, args.totals};
-    vx_count_scan_ref(&scan, 0);
-    vx_trial_in(&trial, &args.counts, args.counts, counts);
-    vx_trial_in(&trial, &args.totals, args.totals, (size_t)bins * 4);
+    vx_trial_run(rig, &trial);
+}
+
+/* A pass by the key's lowest digit, of rows as they are, or by its highest one. */
+static void sweep_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
+                       const struct shape *shape, bool first)
+{
+    struct vx_order_digits_args digits = digits_make(shape);
+    struct vx_mask_order_args args = digits.sort;
+    const size_t bytes = (size_t)(args.groups * args.n) * 4;
+    const i32 digit = first ? 0 : digits.digits - 1;
+    const i64 words = args.groups * vx_sweep_layout_of(args.tiles).words;
+    struct vx_trial trial;
+    args.shift = digits.shifts[digit];
+    args.digit_bits = digits.bits[digit];
+    vx_trial_init(&trial, kernel, &args);
+    vx_trial_label(&trial, "N=%lld V=%d groups %d style %d digit %d", (long long)shape->n,
+                   shape->v, shape->groups, (int)shape->style, digit);
+    digits.sort.keys_in = keys_make(rig, shape, &args);
+    digits.sort.totals =
+        vx_rig_take(rig, (size_t)(digits.digits * args.groups * VX_ORDER_BINS) * 4);
+    digits.sort.counts = vx_rig_take(rig, (size_t)(digits.digits * words) * 4);
+    vx_order_digits_ref(&digits, 0);
+    u32 *totals = digits.sort.totals + digit * args.groups * VX_ORDER_BINS;
+    vx_trial_in(&trial, &args.keys_in, digits.sort.keys_in, bytes);
+    vx_trial_in(&trial, &args.totals, totals, (size_t)(args.groups * VX_ORDER_BINS) * 4);
+    vx_trial_both(&trial, &args.counts, digits.sort.counts, (size_t)words * 4);
     vx_trial_out(rig, &trial, &args.rows_out, bytes);
-    if (!carried) vx_trial_out(rig, &trial, &args.keys_out, bytes);
+    if (first) vx_trial_out(rig, &trial, &args.keys_out, bytes);
+    if (!first) vx_trial_in(&trial, &args.rows_in, rows_make(rig, &args), bytes);
     vx_trial_run(rig, &trial);
 }
 
@@ -233,21 +287,24 @@ static void kernel_case(struct vx_rig *rig, const struct vx_jit_wanted *kernel,
     if (!strcmp(name, "order_small") && shape->n <= VX_ORDER_SMALL_ROWS)
         small_case(rig, kernel, shape);
     if (!strcmp(name, "order_blocks")) blocks_case(rig, kernel, shape);
-    if (!strcmp(name, "order_count") || !strcmp(name, "order_scatter")) {
-        pass_case(rig, kernel, shape, false);
-        pass_case(rig, kernel, shape, true);
-    }
+    if (!strcmp(name, "order_clear")) digits_case(rig, kernel, shape, MASKS);
+    for (i32 from = 0; from < FROMS && !strcmp(name, "order_digits"); from++)
+        digits_case(rig, kernel, shape, (enum from)from);
+    for (i32 first = 0; first < 2 && !strcmp(name, "order_sweep"); first++)
+        sweep_case(rig, kernel, shape, first);
     if (!strncmp(name, "pairs_", 6)) pairs_case(rig, kernel, shape);
     vx_rig_reset(rig);
 }
 
 void vx_cases_order(struct vx_rig *rig)
 {
-    static const char *const names[] = {"order_small",  "order_count", "order_scatter",
-                                        "order_blocks", "pairs_count", "pairs_write"};
+    static const char *const names[] = {"order_small", "order_clear",  "order_digits",
+                                        "order_sweep", "order_blocks", "pairs_count",
+                                        "pairs_write"};
     static const i64 tile = VX_ORDER_TILE;
-    const i64 sizes[] = {0,   1,        33,   1000,     31,    32,    255,  256,
-                         257, tile - 1, tile, tile + 1, 10007, 16384, 16385};
+    const i64 sizes[] = {0,     1,     33,    1000,          31,    32,
+                         255,   256,   257,   tile - 1,      tile,  tile + 1,
+                         10007, 16384, 16385, 33 * tile + 7, 150001};
     static const struct shape shapes[] = {
         {.v = 27, .groups = 1, .gray = true},   {.v = 27, .groups = 3, .gray = false},
         {.v = 27, .groups = 9, .gray = true},   {.v = 125, .groups = 1, .gray = true},
@@ -255,8 +312,8 @@ void vx_cases_order(struct vx_rig *rig)
         {.v = 1, .groups = 1, .gray = false},   {.v = 32, .groups = 1, .gray = true},
         {.v = 33, .groups = 1, .gray = true},
     };
-    const size_t count = rig->size == VX_RIG_FULL   ? 15
-                         : rig->size == VX_RIG_FAKE ? 12
+    const size_t count = rig->size == VX_RIG_FULL   ? 17
+                         : rig->size == VX_RIG_FAKE ? 15
                                                     : 4;
     const struct vx_jit_wanted *kernel = NULL;
     for (size_t name = 0; name < VX_COUNT(names); name++)

@@ -11,9 +11,11 @@ void vx_order_tiles_ref(const void *args, enum vx_number type);
 #define JOBS_MAX 6
 /* Fewer than lists have tiles, so that there are several rounds. */
 #define TILES_BLOCKS 24
-/* Memory begins as zeros, and there is more of it than the orders need: with a kernel broken
- * (cases_self.c) the next one reads counts that were not written, and must stay inside. */
-#define SLACK ((size_t)1 << 20)
+/* Memory begins as ones, so that what nobody clears is seen, and there is more of it than the
+ * orders need: with a kernel broken (cases_self.c) the next one reads what was not written, and must
+ * stay inside. */
+#define BEFORE 1
+#define SLACK  ((size_t)1 << 20)
 
 struct shape {
     i64 n;
@@ -252,7 +254,7 @@ static void orders_case(struct vx_rig *rig, const struct shape *shapes, i32 coun
     rig->trials++;
     vx_rig_need(rig,
                 vx_gpu_fill(rig->bench.gpu, rig->bench.stream,
-                            &(struct vx_gpu_words){device, 0, bytes + SLACK}, &why),
+                            &(struct vx_gpu_words){device, BEFORE, bytes + SLACK}, &why),
                 &why);
     (void)place(shapes, count, device, jobs, wanted);
     for (i32 i = 0; i < count; i++) {
@@ -301,13 +303,17 @@ void vx_cases_orders(struct vx_rig *rig)
           {31, 32, 1, true, 0, 0, false},
           {17001, 27, 3, true, 3, 0, false}}},
         {1, {{600001, 27, 1, true, 0, 0, false}}},
+        {1, {{131072, 27, 1, true, 3, 3, false}}},
+        {2, {{300001, 27, 1, true, 3, 3, false}, {70001, 27, 1, true, 3, 3, false}}},
+        {1, {{2500001, 27, 1, false, 3, 3, false}}},
     };
-    static const char *const names[] = {"order_small_many",  "order_count_many",
-                                        "order_scan_many",   "order_scatter_many",
+    static const char *const names[] = {"order_small_many",  "order_clear_many",
+                                        "order_digits_many", "order_sweep_many",
                                         "order_blocks_many", "order_tiles"};
-    /* The last one has more tiles than order_tiles looks at in one round, and is for a device. */
+    /* The last ones are for a device: more tiles than order_tiles looks at in one round, ranks of
+     * 18, 27 and 32 bits, and more tiles of a sweep than a device has at once. */
     const size_t counts[] = {[VX_RIG_FULL] = VX_COUNT(lists),
-                             [VX_RIG_FAKE] = VX_COUNT(lists) - 1,
+                             [VX_RIG_FAKE] = VX_COUNT(lists) - 4,
                              [VX_RIG_SMALL] = 6};
     const size_t count = counts[rig->size];
     const struct vx_jit_wanted *kernel = NULL;

@@ -73,6 +73,28 @@ void *device_rig_get(const void *at, size_t bytes)
     return copy.to;
 }
 
+#define GUARD  256
+#define POISON 0x7fff7fffu
+
+void *device_rig_guarded(size_t bytes)
+{
+    const size_t all = GUARD + vx_round_up(bytes, 4) + GUARD;
+    u8 *at = device_rig_give(all);
+    device_rig_check(vx_gpu_fill(device_rig.bench.gpu, device_rig.bench.stream,
+                                 &(struct vx_gpu_words){at, POISON, all},
+                                 &device_rig.why));
+    return at + GUARD;
+}
+
+void device_rig_guards_check(const u8 *at, size_t bytes)
+{
+    const size_t end = vx_round_up(bytes, 4);
+    const u32 *before = device_rig_get(at - GUARD, GUARD);
+    const u32 *behind = device_rig_get(at + end, GUARD);
+    for (size_t i = 0; i < GUARD / 4; i++) ck_assert_uint_eq(before[i], POISON);
+    for (size_t i = 0; i < GUARD / 4; i++) ck_assert_uint_eq(behind[i], POISON);
+}
+
 struct device_rig_mark device_rig_mark(void)
 {
     return (struct device_rig_mark){device_rig.host.used, device_rig.device_used};

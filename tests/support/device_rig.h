@@ -41,6 +41,11 @@ void *device_rig_give(size_t bytes); /* of the device */
 void *device_rig_put(const void *data, size_t bytes);
 void *device_rig_get(const void *at, size_t bytes);
 
+/* Of the device, full of poison and with a guard on both sides; check ends the test where somebody
+ * wrote to one. */
+void *device_rig_guarded(size_t bytes);
+void device_rig_guards_check(const u8 *at, size_t bytes);
+
 /* Frees the memory that was taken after a mark. */
 struct device_rig_mark {
     size_t host, device;

@@ -4,7 +4,7 @@
 #include "engine/base/limits.h"
 #include "engine/base/process/check.h"
 #include "engine/gpu/geometry/map_parts.h"
-#include "kernels/05_mask_order.h"
+#include "kernels/37_order_sweep.h"
 
 _Static_assert(VX_KEY_MEMBERS_MAX >= VX_BATCH_ITEMS_MAX, "all items of a round");
 
@@ -24,8 +24,9 @@ static struct vx_gpu_key_layout layout_make(i64 n)
         layout.words[i] = take(&layout, n, sizeof(u32));
     }
     layout.numbers = take(&layout, n, sizeof(u32));
-    layout.counts = take(&layout, layout.tiles * VX_ORDER_BINS, sizeof(u32));
-    layout.totals = take(&layout, VX_ORDER_BINS, sizeof(u32));
+    layout.state = take(&layout, VX_SWEEP_DIGITS * vx_sweep_layout_of(layout.tiles).words,
+                        sizeof(u32));
+    layout.totals = take(&layout, VX_SWEEP_DIGITS * VX_ORDER_BINS, sizeof(u32));
     return layout;
 }
 
@@ -50,46 +51,74 @@ void vx_gpu_key_sort_begin(struct vx_gpu_key_sort *sort)
     sort->turn = 0;
 }
 
-/* words: what the keys of a fresh pass are made from. */
-static vx_status pass(struct vx_gpu_key_sort *sort, const u64 *words,
-                      const struct vx_key_pass *it, const u32 *keys_in)
+/* A pass by one digit of keys that are there. */
+static vx_status pass(struct vx_gpu_key_sort *sort, const struct vx_key_pass *it,
+                      i32 digit, const u32 *keys_in)
 {
-    struct vx_mask_order_args args = {.n = sort->key.n,
-                                      .tiles = sort->layout.tiles,
-                                      .words = 2,
-                                      .bits = VX_KEY_BITS,
-                                      .groups = 1,
-                                      .key_low = it->key_low,
-                                      .key_bits = it->key_bits,
-                                      .shift = it->shift,
-                                      .digit_bits = it->digit_bits,
-                                      .masks = (const u32 *)(const void *)words,
-                                      .keys_in = keys_in,
-                                      .rows_in = sort->rows,
-                                      .keys_out =
-                                          at(sort, sort->layout.words[sort->turn]),
-                                      .rows_out = at(sort, sort->layout.rows[sort->turn]),
-                                      .counts = at(sort, sort->layout.counts),
-                                      .totals = at(sort, sort->layout.totals)};
-    const struct vx_count_scan_args scan = {.rows = (i64)1 << it->digit_bits,
-                                            .tiles = args.tiles,
-                                            .counts = args.counts,
-                                            .totals = args.totals};
-    VX_TRY(vx_gpu_map_launch(sort->queue, "order_count", &args, sort->why));
-    VX_TRY(vx_gpu_map_launch(sort->queue, "count_scan", &scan, sort->why));
-    VX_TRY(vx_gpu_map_launch(sort->queue, "order_scatter", &args, sort->why));
+    const i64 words = vx_sweep_layout_of(sort->layout.tiles).words;
+    u32 *state = at(sort, sort->layout.state), *totals = at(sort, sort->layout.totals);
+    const struct vx_mask_order_args args = {
+        .n = sort->key.n,
+        .tiles = sort->layout.tiles,
+        .groups = 1,
+        .shift = it->shift,
+        .digit_bits = it->digit_bits,
+        .keys_in = keys_in,
+        .rows_in = sort->rows,
+        .keys_out = at(sort, sort->layout.words[sort->turn]),
+        .rows_out = at(sort, sort->layout.rows[sort->turn]),
+        .counts = state + digit * words,
+        .totals = totals + digit * VX_ORDER_BINS};
+    VX_TRY(vx_gpu_map_launch(sort->queue, "order_sweep", &args, sort->why));
     sort->rows = args.rows_out;
     sort->turn = !sort->turn;
+    return VX_OK;
+}
+
+/* The passes of one key.  Its keys are made from words, unless it has some. */
+static vx_status passes_of_key(struct vx_gpu_key_sort *sort, const u64 *words,
+                               const u32 *keys, const struct vx_key_pass *passes,
+                               i32 count)
+{
+    u32 *made = keys ? NULL : at(sort, sort->layout.words[!sort->turn]);
+    struct vx_order_digits_args args = {
+        .sort = {.n = sort->key.n,
+                 .tiles = sort->layout.tiles,
+                 .words = 2,
+                 .bits = VX_KEY_BITS,
+                 .groups = 1,
+                 .key_low = passes->key_low,
+                 .key_bits = passes->key_bits,
+                 .masks = (const u32 *)(const void *)words,
+                 .keys_in = keys,
+                 .rows_in = sort->rows,
+                 .keys_out = made,
+                 .counts = at(sort, sort->layout.state),
+                 .totals = at(sort, sort->layout.totals)},
+        .digits = count};
+    VX_ASSERT(count <= VX_SWEEP_DIGITS);
+    for (i32 d = 0; d < count; d++) {
+        args.shifts[d] = passes[d].shift;
+        args.bits[d] = passes[d].digit_bits;
+    }
+    VX_TRY(vx_gpu_map_launch(sort->queue, "order_clear", &args, sort->why));
+    VX_TRY(vx_gpu_map_launch(sort->queue, "order_digits", &args, sort->why));
+    if (!keys) keys = made;
+    for (i32 d = 0; d < count; d++) {
+        VX_TRY(pass(sort, &passes[d], d, keys));
+        keys = at(sort, sort->layout.words[!sort->turn]);
+    }
     return VX_OK;
 }
 
 vx_status vx_gpu_key_sort_by(struct vx_gpu_key_sort *sort, const u64 *words, i32 bits)
 {
     struct vx_key_pass passes[VX_KEY_PASSES_MAX];
-    i32 count = vx_key_passes(~(u64)0 >> (64 - bits), passes);
-    for (i32 i = 0; i < count; i++)
-        VX_TRY(pass(sort, words, &passes[i],
-                    passes[i].fresh ? NULL : at(sort, sort->layout.words[!sort->turn])));
+    const i32 count = vx_key_passes(~(u64)0 >> (64 - bits), passes);
+    for (i32 first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && !passes[end].fresh;) end++;
+        VX_TRY(passes_of_key(sort, words, NULL, passes + first, end - first));
+    }
     return VX_OK;
 }
 
@@ -103,7 +132,7 @@ vx_status vx_gpu_key_sort_members(struct vx_gpu_key_sort *sort)
     args.rows = sort->rows;
     args.numbers = at(sort, sort->layout.numbers);
     VX_TRY(vx_gpu_map_launch(sort->queue, "key_members", &args, sort->why));
-    return pass(sort, sort->keys, &last, args.numbers);
+    return passes_of_key(sort, NULL, args.numbers, &last, 1);
 }
 
 /* True if a block can sort each member. */

@@ -30,7 +30,7 @@
 struct vx_gpu_key_layout {
     size_t keys;              /* (N) u64 */
     size_t rows[2], words[2]; /* (N) */
-    size_t numbers, counts, totals;
+    size_t numbers, state, totals;
     i64 tiles;
     size_t bytes;
 };

@@ -132,8 +132,8 @@ vx_status vx_gpu_occupancy_build(const struct vx_gpu_queue *queue,
 i32 vx_gpu_occupancy_kernels(enum vx_number type, struct vx_jit_wanted *wanted, i32 room)
 {
     static const char *const typed[] = {"set_occupancy", "occupancy_fault", "top_keys"};
-    static const char *const names[] = {"top_mark",    "key_members", "key_starts",
-                                        "order_count", "count_scan",  "order_scatter"};
+    static const char *const names[] = {"top_mark",    "key_members",  "key_starts",
+                                        "order_clear", "order_digits", "order_sweep"};
     i32 count = vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
     VX_ASSERT(count + (i32)VX_COUNT(typed) <= room);
     for (size_t i = 0; i < VX_COUNT(typed); i++)

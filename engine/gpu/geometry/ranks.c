@@ -101,8 +101,8 @@ vx_status vx_gpu_ranks_build(const struct vx_gpu_queue *queue,
 
 i32 vx_gpu_ranks_kernels(struct vx_jit_wanted *wanted, i32 room)
 {
-    static const char *const names[] = {"key_small",     "key_members", "key_starts",
-                                        "group_means",   "order_count", "count_scan",
-                                        "order_scatter", "set_ranks"};
+    static const char *const names[] = {"key_small",   "key_members", "key_starts",
+                                        "group_means", "order_clear", "order_digits",
+                                        "order_sweep", "set_ranks"};
     return vx_gpu_map_named(names, VX_COUNT(names), wanted, room);
 }

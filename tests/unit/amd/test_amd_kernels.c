@@ -2,7 +2,7 @@
  * hash table and the map over it, and the sort of masks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/02_neighbor_map_device.h"
-#include "kernels/05_mask_order.h"
+#include "kernels/37_order_sweep.h"
 #include "kernels/number.h"
 #include "tests/amd/rig.h"
 
@@ -13,12 +13,12 @@
 
 #define SEEDS 4
 
-void vx_order_count_ref(const void *args, enum vx_number type);
-void vx_count_scan_ref(const void *args, enum vx_number type);
-void vx_order_scatter_ref(const void *args, enum vx_number type);
+void vx_order_clear_ref(const void *args, enum vx_number type);
+void vx_order_digits_ref(const void *args, enum vx_number type);
+void vx_order_sweep_ref(const void *args, enum vx_number type);
 void vx_order_blocks_ref(const void *args, enum vx_number type);
 
-enum { HASH, MAP, ORDER, TEXTS };
+enum { HASH, MAP, ORDER, SWEEP, TEXTS };
 static const char *const archs[] = {"gfx942", "gfx1100"};
 static struct amd_image images[2][TEXTS];
 
@@ -127,71 +127,80 @@ END_TEST
 
 /* --- one pass of the sort --- */
 
-#define N     5000 /* several tiles, the last of which is not full */
+#define N     20000 /* several tiles, the last of which is not full, and two spans of them */
 #define TILES ((N + VX_ORDER_TILE - 1) / VX_ORDER_TILE)
 #define BINS  VX_ORDER_BINS
-_Static_assert(TILES > 2, "a first tile, one in the middle, a last one");
+_Static_assert(TILES > VX_SWEEP_SPAN + 1, "tiles that ask a span and tiles of their own");
 _Static_assert(N % VX_ORDER_TILE != 0, "of which the last is not full");
 
-struct sort {
-    struct vx_mask_order_args args;
-    struct vx_count_scan_args scan;
-};
+/* The words of a pass: its state, its totals, and the block masks. */
+#define STATE_MAX                                                                        \
+    (32 + TILES * BINS / 2 + 2 * BINS * ((TILES + VX_SWEEP_SPAN - 1) / VX_SWEEP_SPAN))
+#define WORDS (STATE_MAX + BINS + (N + 31) / 32)
 
-static struct sort sort_of(const u32 *masks, u32 *keys, i32 *rows, u32 *counts)
+static struct vx_order_digits_args sort_of(const u32 *masks, u32 *keys, i32 *rows,
+                                           u32 *words)
 {
-    struct sort sort = {.args = {.n = N,
-                                 .tiles = TILES,
-                                 .words = 1,
-                                 .bits = 27,
-                                 .groups = 1,
-                                 .gray = 1,
-                                 .key_bits = 27,
-                                 .digit_bits = VX_ORDER_DIGIT,
-                                 .masks = masks,
-                                 .keys_out = keys,
-                                 .rows_out = rows,
-                                 .counts = counts}};
-    sort.args.totals = counts + BINS * sort.args.tiles;
-    sort.args.block_masks = sort.args.totals + BINS;
-    sort.scan = (struct vx_count_scan_args){
-        .rows = BINS, .tiles = sort.args.tiles, .counts = counts};
-    sort.scan.totals = sort.args.totals;
-    return sort;
+    ck_assert_int_eq(vx_sweep_layout_of(TILES).words, STATE_MAX);
+    return (struct vx_order_digits_args){
+        .sort = {.n = N,
+                 .tiles = TILES,
+                 .words = 1,
+                 .bits = 27,
+                 .groups = 1,
+                 .gray = 1,
+                 .key_bits = 27,
+                 .digit_bits = VX_ORDER_DIGIT,
+                 .masks = masks,
+                 .keys_out = keys,
+                 .rows_out = rows,
+                 .counts = words,
+                 .totals = words + STATE_MAX,
+                 .block_masks = words + STATE_MAX + BINS},
+        .digits = 1,
+        .bits = {VX_ORDER_DIGIT}};
+}
+
+/* Of order_sweep: it reads the keys that order_digits has written, and writes behind them. */
+static struct vx_mask_order_args sweep_of(const struct vx_order_digits_args *digits)
+{
+    struct vx_mask_order_args args = digits->sort;
+    args.keys_in = args.keys_out;
+    args.keys_out += N;
+    return args;
 }
 
 START_TEST(test_order)
 {
-    enum { COUNTS = BINS * (TILES + 1) + (N + 31) / 32 };
-    static u32 masks[N], keys[N], counts[COUNTS];
+    static u32 masks[N], keys[2 * N], words[WORDS];
     static i32 rows[N];
     device_open(_i);
     for (u32 i = 0; i < N; i++) masks[i] = i * 2654435761u >> 5 & (i % 3 ? ~0u : 0x1ffu);
-    struct sort here = sort_of(masks, keys, rows, counts);
-    struct sort there =
+    const struct vx_order_digits_args here = sort_of(masks, keys, rows, words);
+    struct vx_order_digits_args there =
         sort_of(to_device(masks, sizeof masks), amd_rig_memory(&rig, sizeof keys),
-                amd_rig_memory(&rig, sizeof rows), amd_rig_memory(&rig, sizeof counts));
-    vx_order_count_ref(&here.args, VX_NUMBER_F32);
-    vx_count_scan_ref(&here.scan, VX_NUMBER_F32);
-    vx_order_scatter_ref(&here.args, VX_NUMBER_F32);
-    const struct vx_grid grid = {(u32)here.args.tiles, 1, 1};
-    device_run(ORDER, "order_count", &there.args, grid, VX_ORDER_THREADS);
-    device_run(ORDER, "count_scan", &there.scan, (struct vx_grid){BINS, 1, 1},
-               VX_ORDER_THREADS);
-    device_run(ORDER, "order_scatter", &there.args, grid, VX_ORDER_THREADS);
+                amd_rig_memory(&rig, sizeof rows), amd_rig_memory(&rig, sizeof words));
+    struct vx_mask_order_args sweep = sweep_of(&here), sweep_there = sweep_of(&there);
+    vx_order_clear_ref(&here, VX_NUMBER_F32);
+    vx_order_digits_ref(&here, VX_NUMBER_F32);
+    vx_order_sweep_ref(&sweep, VX_NUMBER_F32);
+    const struct vx_grid one = {1, 1, 1}, grid = {TILES, 1, 1};
+    device_run(SWEEP, "order_clear", &there, one, VX_ORDER_THREADS);
+    device_run(SWEEP, "order_digits", &there, grid, VX_ORDER_THREADS);
+    device_run(SWEEP, "order_sweep", &sweep_there, grid, VX_ORDER_THREADS);
     ck_assert_int_ne(rows[1], 1);
-    ck_assert_int_eq(memcmp(there.args.rows_out, rows, sizeof rows), 0);
-    ck_assert_int_eq(memcmp(there.args.keys_out, keys, sizeof keys), 0);
-    here.args.keys_in = here.args.keys_out;
-    here.args.rows_in = here.args.rows_out;
-    there.args.keys_in = NULL; /* then from the masks through rows_in */
-    here.args.keys_in = NULL;
-    there.args.rows_in = there.args.rows_out;
-    vx_order_blocks_ref(&here.args, VX_NUMBER_F32);
-    device_run(ORDER, "order_blocks", &there.args,
+    ck_assert_int_eq(memcmp(there.sort.rows_out, rows, sizeof rows), 0);
+    ck_assert_int_eq(memcmp(there.sort.keys_out, keys, sizeof keys), 0);
+    /* Then from the masks through the order. */
+    sweep.keys_in = NULL;
+    sweep.rows_in = sweep.rows_out;
+    sweep_there.keys_in = NULL;
+    sweep_there.rows_in = sweep_there.rows_out;
+    vx_order_blocks_ref(&sweep, VX_NUMBER_F32);
+    device_run(ORDER, "order_blocks", &sweep_there,
                (struct vx_grid){(N + VX_ORDER_THREADS - 1) / VX_ORDER_THREADS, 1, 1},
                VX_ORDER_THREADS);
-    ck_assert_int_eq(memcmp(there.args.counts, counts, sizeof counts), 0);
+    ck_assert_int_eq(memcmp(there.sort.counts, words, sizeof words), 0);
     amd_rig_close(&rig);
 }
 END_TEST
@@ -202,6 +211,7 @@ static void compile_all(void)
         [HASH] = "kernels/01_coord_hash.cu",
         [MAP] = "kernels/02_neighbor_map.cu",
         [ORDER] = "kernels/05_mask_order.cu",
+        [SWEEP] = "kernels/37_order_sweep.cu",
     };
     for (i32 arch = 0; arch < 2; arch++)
         for (i32 text = 0; text < TEXTS; text++)

@@ -2,11 +2,11 @@
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
 #include "engine/base/types.h"
-#include "kernels/05_mask_order.h"
 #include "kernels/18_group_norm.h"
 #include "kernels/23_key_order.h"
 #include "kernels/30_sample_pool.h"
 #include "kernels/kernel.h"
+#include "kernels/37_order_sweep.h"
 #include "tests/support/voxels.h"
 
 #include <check.h>
@@ -106,37 +106,50 @@ struct buffers {
     i32 last; /* the pair that was written last */
 };
 
-/* One pass of the large sort. */
-static void pass_run(const struct vx_key_order_args *order, struct buffers *buffers,
-                     const struct vx_key_pass *pass, bool first)
+/* The passes of one key; those of fresh keys are made from the order's. */
+static void passes_run(const struct vx_key_order_args *order, struct buffers *buffers,
+                       const struct vx_key_pass *passes, i32 count, bool first)
 {
-    const i32 next = 1 - buffers->last;
-    struct vx_mask_order_args args = {
-        .n = order->n,
-        .tiles = (order->n + VX_ORDER_TILE - 1) / VX_ORDER_TILE,
-        .words = 2,
-        .bits = VX_KEY_BITS,
-        .groups = 1,
-        .key_low = pass->key_low,
-        .key_bits = pass->key_bits,
-        .shift = pass->shift,
-        .digit_bits = pass->digit_bits,
-        .masks = (const u32 *)order->keys,
-        .keys_in = pass->fresh ? NULL : buffers->keys[buffers->last],
-        .rows_in = first ? NULL : buffers->rows[buffers->last],
-        .keys_out = buffers->keys[next],
-        .rows_out = buffers->rows[next],
-    };
-    const i64 bins = INT64_C(1) << pass->digit_bits;
-    args.counts = vx_alloc((size_t)(bins * args.tiles + 1) * 4);
-    args.totals = vx_alloc((size_t)bins * 4);
-    run("order_count", &args, 0);
-    run("count_scan",
-        &(struct vx_count_scan_args){bins, args.tiles, args.counts, args.totals}, 0);
-    run("order_scatter", &args, 0);
-    vx_free(args.counts);
-    vx_free(args.totals);
-    buffers->last = next;
+    const bool fresh = passes->fresh;
+    struct vx_order_digits_args args = {
+        .sort = {.n = order->n,
+                 .tiles = (order->n + VX_ORDER_TILE - 1) / VX_ORDER_TILE,
+                 .words = 2,
+                 .bits = VX_KEY_BITS,
+                 .groups = 1,
+                 .key_low = passes->key_low,
+                 .key_bits = passes->key_bits,
+                 .masks = (const u32 *)order->keys,
+                 .keys_in = fresh ? NULL : buffers->keys[buffers->last],
+                 .keys_out = fresh ? buffers->keys[buffers->last] : NULL,
+                 .rows_in = first ? NULL : buffers->rows[buffers->last]},
+        .digits = count};
+    const i64 words = vx_sweep_layout_of(args.sort.tiles).words;
+    for (i32 d = 0; d < count; d++) {
+        args.shifts[d] = passes[d].shift;
+        args.bits[d] = passes[d].digit_bits;
+    }
+    u32 *state = vx_alloc((size_t)(count * words) * 4);
+    u32 *totals = vx_alloc((size_t)count * VX_ORDER_BINS * 4);
+    args.sort.counts = state;
+    args.sort.totals = totals;
+    run("order_clear", &args, 0);
+    run("order_digits", &args, 0);
+    for (i32 d = 0; d < count; d++, buffers->last = 1 - buffers->last) {
+        const i32 last = buffers->last;
+        struct vx_mask_order_args sort = args.sort;
+        sort.shift = args.shifts[d];
+        sort.digit_bits = args.bits[d];
+        sort.keys_in = buffers->keys[last];
+        sort.rows_in = first && d == 0 ? NULL : buffers->rows[last];
+        sort.keys_out = buffers->keys[1 - last];
+        sort.rows_out = buffers->rows[1 - last];
+        sort.counts = state + d * words;
+        sort.totals = totals + d * VX_ORDER_BINS;
+        run("order_sweep", &sort, 0);
+    }
+    vx_free(state);
+    vx_free(totals);
 }
 
 START_TEST(test_large)
@@ -147,7 +160,10 @@ START_TEST(test_large)
         {vx_alloc(words), vx_alloc(words)}, {vx_alloc(words), vx_alloc(words)}, 0};
     struct vx_key_pass passes[VX_KEY_PASSES_MAX];
     const i32 count = vx_key_passes(orders[_i].varying, passes);
-    for (i32 p = 0; p < count; p++) pass_run(&args, &buffers, &passes[p], p == 0);
+    for (i32 first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && !passes[end].fresh;) end++;
+        passes_run(&args, &buffers, passes + first, end - first, first == 0);
+    }
     args.rows = buffers.rows[buffers.last];
     args.numbers = buffers.keys[buffers.last];
     run("key_members", &args, 0);
@@ -155,7 +171,7 @@ START_TEST(test_large)
         const i32 row = args.rows[p], member = (i32)args.numbers[p];
         ck_assert(args.edges[member] <= row && row < args.edges[member + 1]);
     }
-    pass_run(&args, &buffers, &(struct vx_key_pass){0, 32, 0, 2, 0}, false);
+    passes_run(&args, &buffers, &(struct vx_key_pass){0, 32, 0, 2, 0}, 1, false);
     check_order(&args, buffers.rows[buffers.last]);
     for (int b = 0; b < 2; b++) {
         vx_free(buffers.keys[b]);

@@ -7,8 +7,8 @@
 #include "engine/base/process/check.h"
 #include "engine/gpu/fake/fake.h"
 #include "engine/gpu/geometry/order.h"
-#include "kernels/05_mask_order.h"
 #include "kernels/08_pair_list.h"
+#include "kernels/37_order_sweep.h"
 #include "tests/support/device_rig.h"
 #include "tests/support/trials.h"
 #include "tests/support/voxels.h"
@@ -18,16 +18,14 @@
 #include <string.h>
 
 #define KERNELS_MAX 32
-#define GUARD       256
 #define BLOCKS      24 /* to which tiles are dealt */
-#define POISON      0x7fff7fffu
 
 /* --- what is launched --- */
 
 #define NAMES(name_)                                                                     \
-    name_(order_small) name_(order_count) name_(count_scan) name_(order_scatter)         \
-        name_(order_blocks) name_(order_small_many) name_(order_count_many)              \
-            name_(order_scan_many) name_(order_scatter_many) name_(order_blocks_many)    \
+    name_(order_small) name_(order_clear) name_(order_digits) name_(order_sweep)         \
+        name_(order_blocks) name_(order_small_many) name_(order_sweep_many)              \
+            name_(order_blocks_many) name_(order_clear_many) name_(order_digits_many)    \
                 name_(order_tiles)
 
 #define LAUNCH(name_) LAUNCH_##name_,
@@ -52,14 +50,33 @@ static void many_check(enum launch launch, const void *given)
     ck_assert_int_eq(args->groups, groups);
 }
 
-/* A key is made from the masks once, and carried through its digits; block masks are made
- * from keys that have all of the masks. */
+static void digits_many_check(enum launch launch, const void *given)
+{
+    const struct vx_order_digits_many_args *args = given;
+    i64 tiles = 0;
+    i32 groups = 0;
+    if (launch != LAUNCH_order_clear_many && launch != LAUNCH_order_digits_many) return;
+    for (i64 s = 0; s < args->count; s++) {
+        if (args->sorts[s].sort.tiles > tiles) tiles = args->sorts[s].sort.tiles;
+        if (args->sorts[s].sort.groups > groups) groups = args->sorts[s].sort.groups;
+    }
+    ck_assert_int_gt(args->count, 0);
+    ck_assert_int_eq(args->tiles, tiles);
+    ck_assert_int_eq(args->groups, groups);
+}
+
+/* A key is made from the masks once, when its digits are counted, and carried through them; block
+ * masks are made from keys that have all of the masks. */
 static void keys_check(enum launch launch, const void *given)
 {
     const struct vx_mask_order_args *args = given;
-    const bool all = launched[LAUNCH_order_count] > 1 && !args->run && args->bits <= 32;
-    if (launch == LAUNCH_order_count || launch == LAUNCH_order_scatter)
-        ck_assert_int_eq(args->keys_in != NULL, args->shift > 0);
+    const struct vx_order_digits_args *digits = given;
+    const bool all = launched[LAUNCH_order_sweep] > 1 && !args->run && args->bits <= 32;
+    if (launch == LAUNCH_order_digits) {
+        ck_assert_ptr_null(digits->sort.keys_in);
+        ck_assert_ptr_nonnull(digits->sort.keys_out);
+    }
+    if (launch == LAUNCH_order_sweep) ck_assert_ptr_nonnull(args->keys_in);
     if (launch == LAUNCH_order_blocks) ck_assert_int_eq(args->keys_in != NULL, all);
 }
 
@@ -68,6 +85,7 @@ static void keys_check(enum launch launch, const void *given)
     {                                                                                    \
         launched[LAUNCH_##name_]++;                                                      \
         many_check(LAUNCH_##name_, args);                                                \
+        digits_many_check(LAUNCH_##name_, args);                                         \
         keys_check(LAUNCH_##name_, args);                                                \
         vx_kernel_find(#name_)->ref(args, type);                                         \
     }
@@ -124,26 +142,6 @@ struct order {
     const i32 *nbr;
 };
 
-/* Device memory full of poison, with a guard on both sides. */
-static u8 *guarded(size_t bytes)
-{
-    const size_t all = GUARD + vx_round_up(bytes, 4) + GUARD;
-    u8 *at = device_rig_give(all);
-    device_rig_check(vx_gpu_fill(device_rig.bench.gpu, device_rig.bench.stream,
-                                 &(struct vx_gpu_words){at, POISON, all},
-                                 &device_rig.why));
-    return at + GUARD;
-}
-
-static void guards_check(const u8 *at, size_t bytes)
-{
-    const size_t end = vx_round_up(bytes, 4);
-    const u32 *before = device_rig_get(at - GUARD, GUARD);
-    const u32 *behind = device_rig_get(at + end, GUARD);
-    for (size_t i = 0; i < GUARD / 4; i++) ck_assert_uint_eq(before[i], POISON);
-    for (size_t i = 0; i < GUARD / 4; i++) ck_assert_uint_eq(behind[i], POISON);
-}
-
 /* Rows that are alike, full ones, and such as have few offsets: of these most signatures
  * differ from run to run. */
 static const u32 *masks_make(struct voxels_random *random, const struct order *order)
@@ -193,8 +191,8 @@ static void order_make(struct voxels_random *random, const struct shape *shape,
                                 (size_t)(shape->n * order->words) * sizeof(u32))};
     order->order_bytes = vx_gpu_order_bytes(&order->want);
     order->scratch_bytes = vx_gpu_order_scratch_bytes(&order->want);
-    order->order = guarded(order->order_bytes);
-    order->scratch = guarded(order->scratch_bytes);
+    order->order = device_rig_guarded(order->order_bytes);
+    order->scratch = device_rig_guarded(order->scratch_bytes);
     vx_gpu_order_place(&order->want, order->order, &order->map);
 }
 
@@ -264,8 +262,8 @@ static void order_check(const struct order *order)
     ck_assert_int_eq(order->map.groups, shape->groups);
     neighbours_check(order, args.rows_out);
     tiles_check(order, args.block_masks);
-    guards_check(order->order, order->order_bytes);
-    guards_check(order->scratch, order->scratch_bytes);
+    device_rig_guards_check(order->order, order->order_bytes);
+    device_rig_guards_check(order->scratch, order->scratch_bytes);
 }
 
 static const struct shape shapes[] = {
@@ -322,10 +320,12 @@ static const struct shape shapes[] = {
 static void launches_check(const struct shape *shape)
 {
     const i32 lists = shape->n >= 16384, small = !shape->passes;
+    /* A key has up to 32 bits, four digits, or 27 where there are several. */
+    const i32 keys = shape->passes > 4 ? (shape->passes + 2) / 3 : !small;
     const i32 expected[LAUNCHES] = {
-        [LAUNCH_order_small] = small,        [LAUNCH_order_count] = shape->passes,
-        [LAUNCH_count_scan] = shape->passes, [LAUNCH_order_scatter] = shape->passes,
-        [LAUNCH_order_blocks] = !small,      [LAUNCH_order_tiles] = lists};
+        [LAUNCH_order_small] = small,   [LAUNCH_order_clear] = keys,
+        [LAUNCH_order_digits] = keys,   [LAUNCH_order_sweep] = shape->passes,
+        [LAUNCH_order_blocks] = !small, [LAUNCH_order_tiles] = lists};
     for (i32 i = 0; i < LAUNCHES; i++) ck_assert_int_eq(launched[i], expected[i]);
 }
 
@@ -351,7 +351,7 @@ START_TEST(rows_as_they_are_have_block_masks)
     order.want.sorted = false;
     const size_t words = (size_t)vx_mask_blocks(shape.n);
     ck_assert_uint_eq(vx_gpu_order_bytes(&order.want), vx_round_up(words * 4, 256));
-    order.order = guarded(words * 4);
+    order.order = device_rig_guarded(words * 4);
     vx_gpu_order_place(&order.want, order.order, &order.map);
     ck_assert_ptr_null(order.map.order);
     ck_assert_ptr_null(order.map.neighbours);
@@ -368,7 +368,7 @@ START_TEST(rows_as_they_are_have_block_masks)
     }
     ck_assert_int_eq(launched[LAUNCH_order_blocks], 1);
     ck_assert_int_eq(launched[LAUNCH_order_small], 0);
-    guards_check(order.order, words * 4);
+    device_rig_guards_check(order.order, words * 4);
 }
 END_TEST
 
@@ -380,19 +380,19 @@ END_TEST
 static const struct {
     i32 count, shapes[4]; /* the first ones, then the last again and again */
     size_t room;
-    i32 small_many, count_many, tiles, alone;
+    i32 small_many, digits_many, sweep_many, tiles, alone;
 } lists[] = {
-    {1, {0}, VX_GPU_UPLOAD_BYTES, 0, 0, 0, 1},
-    {2, {0, 7}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0},
-    {4, {8, 0, 12, 23}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0},
-    /* One that is not small makes passes of all; the most are 6, and 3 alone have lists. */
-    {2, {0, 24}, VX_GPU_UPLOAD_BYTES, 0, 2, 0, 0},
-    {4, {24, 31, 34, 0}, VX_GPU_UPLOAD_BYTES, 0, 6, 1, 0},
-    {3, {33, 35, 34}, VX_GPU_UPLOAD_BYTES, 0, 1, 1, 0},
+    {1, {0}, VX_GPU_UPLOAD_BYTES, 0, 0, 0, 0, 1},
+    {2, {0, 7}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0, 0},
+    {4, {8, 0, 12, 23}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0, 0},
+    /* One that is not small makes passes of all; the most are 6, of two keys. */
+    {2, {0, 24}, VX_GPU_UPLOAD_BYTES, 0, 1, 2, 0, 0},
+    {4, {24, 31, 34, 0}, VX_GPU_UPLOAD_BYTES, 0, 2, 6, 1, 0},
+    {3, {33, 35, 34}, VX_GPU_UPLOAD_BYTES, 0, 1, 1, 1, 0},
     /* So many together, and no more; nor without room in the upload. */
-    {32, {0, 11, 2}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0},
-    {33, {0, 11, 2}, VX_GPU_UPLOAD_BYTES, 0, 0, 0, 33},
-    {2, {0, 11}, 256, 0, 0, 0, 2},
+    {32, {0, 11, 2}, VX_GPU_UPLOAD_BYTES, 1, 0, 0, 0, 0},
+    {33, {0, 11, 2}, VX_GPU_UPLOAD_BYTES, 0, 0, 0, 0, 33},
+    {2, {0, 11}, 256, 0, 0, 0, 0, 2},
 };
 
 START_TEST(several_orders_share_their_launches)
@@ -418,13 +418,12 @@ START_TEST(several_orders_share_their_launches)
         vx_gpu_orders_build(&device_rig.queue, &upload, jobs, count, &device_rig.why));
     for (i32 j = 0; j < count; j++) order_check(&orders[j]);
     ck_assert_int_eq(launched[LAUNCH_order_small_many], lists[_i].small_many);
-    ck_assert_int_eq(launched[LAUNCH_order_count_many], lists[_i].count_many);
-    ck_assert_int_eq(launched[LAUNCH_order_scan_many], lists[_i].count_many);
-    ck_assert_int_eq(launched[LAUNCH_order_scatter_many], lists[_i].count_many);
-    ck_assert_int_eq(launched[LAUNCH_order_blocks_many], lists[_i].count_many > 0);
+    ck_assert_int_eq(launched[LAUNCH_order_digits_many], lists[_i].digits_many);
+    ck_assert_int_eq(launched[LAUNCH_order_sweep_many], lists[_i].sweep_many);
+    ck_assert_int_eq(launched[LAUNCH_order_blocks_many], lists[_i].sweep_many > 0);
     ck_assert_int_eq(launched[LAUNCH_order_tiles], lists[_i].tiles);
     ck_assert_int_eq(launched[LAUNCH_order_small], lists[_i].alone);
-    ck_assert_int_eq(launched[LAUNCH_order_count], 0);
+    ck_assert_int_eq(launched[LAUNCH_order_sweep], 0);
 }
 END_TEST
 
@@ -446,8 +445,9 @@ START_TEST(pairs_are_listed_by_offset)
     const size_t scratch_bytes = vx_gpu_pairs_scratch_bytes(n, v_count);
     const size_t starts_bytes = ((size_t)v_count + 1) * sizeof(i32);
     const size_t in_bytes = (size_t)there * sizeof(i32);
-    u8 *scratch = guarded(scratch_bytes), *starts = guarded(starts_bytes);
-    u8 *in_rows = guarded(in_bytes), *places = guarded(map_bytes);
+    u8 *scratch = device_rig_guarded(scratch_bytes),
+       *starts = device_rig_guarded(starts_bytes);
+    u8 *in_rows = device_rig_guarded(in_bytes), *places = device_rig_guarded(map_bytes);
     const struct vx_gpu_pairs pairs = {.nbr = device_rig_put(nbr, map_bytes),
                                        .scratch = scratch,
                                        .starts = (void *)starts,
@@ -471,10 +471,10 @@ START_TEST(pairs_are_listed_by_offset)
     ck_assert_int_eq(got_starts[v_count], there);
     /* Counts of one tile, and totals: 343 words each, in lines. */
     ck_assert_uint_eq(vx_gpu_pairs_scratch_bytes(256, 343), 2 * 1536);
-    guards_check(scratch, scratch_bytes);
-    guards_check(starts, starts_bytes);
-    guards_check(in_rows, in_bytes);
-    guards_check(places, map_bytes);
+    device_rig_guards_check(scratch, scratch_bytes);
+    device_rig_guards_check(starts, starts_bytes);
+    device_rig_guards_check(in_rows, in_bytes);
+    device_rig_guards_check(places, map_bytes);
 }
 END_TEST
 
