@@ -61,6 +61,7 @@ struct vx_call {
 
     struct vx_request request; /* ModelInfer */
     u64 body_bytes;            /* ModelInfer: size of the whole message */
+    u64 copied_bytes;          /* ModelInfer: of coordinates out of a region */
     /* ModelInfer: the ranges of regions that the request names, and a reference to each
      * region; NONE = the tensor is in the message.  The rpc thread takes them; they are
      * given back together with the slots. */

@@ -14,6 +14,21 @@ static vx_status use_piece(const struct vx_call_memory *memory, struct vx_call *
     return vx_regions_use(regions, &call->peer, piece, why, held);
 }
 
+/* What is copied costs its client a few bytes of a message: no more than some model might use.
+ * Columns are four at most, of 32 bits. */
+static vx_status check_copy(const struct vx_call_memory *memory, struct vx_why *why,
+                            const struct vx_request_tensor *input, u64 bytes)
+{
+    if (!memory->voxels_most) return VX_OK;
+    const i64 most = atomic_load_explicit(memory->voxels_most, memory_order_relaxed);
+    VX_ENSURE_WHY(bytes <= (u64)most * 4 * sizeof(i32), why, RESOURCE_EXHAUSTED,
+                  "more voxels than any model serves in one request",
+                  "input '%.60s' has %llu bytes, and no model here serves more than %lld "
+                  "voxels in one request; send fewer",
+                  input->name, (unsigned long long)bytes, (long long)most);
+    return VX_OK;
+}
+
 /* Copies the coordinates into a slot, as if they had come in the message.  The reference
  * stays: an output that overlaps them is refused on every device. */
 static vx_status copy_coords(const struct vx_call_memory *memory, struct vx_why *why,
@@ -52,8 +67,10 @@ static vx_status take_coords(const struct vx_call_memory *memory, struct vx_why 
                   "message or in system shared memory, or leave coords_ref out; it is in "
                   "device region '%.127s'",
                   input->name, input->region.name);
-    if (!on_device && (named || !memory->coords_in_place))
+    if (!on_device && (named || !memory->coords_in_place)) {
+        VX_TRY(check_copy(memory, why, input, held->bytes));
         return copy_coords(memory, why, input, held);
+    }
     input->place = *held;
     return VX_OK;
 }
@@ -70,8 +87,11 @@ static vx_status take_input(const struct vx_call_memory *memory, struct vx_call 
         input->place = (struct vx_place){.kind = VX_PLACE_ARENA};
         return VX_OK;
     }
-    if (input == vx_admit_coords_of(&call->request))
-        return take_coords(memory, why, input, call->request.coords_named, held);
+    if (input == vx_admit_coords_of(&call->request)) {
+        VX_TRY(take_coords(memory, why, input, call->request.coords_named, held));
+        if (input->place.kind == VX_PLACE_ARENA) call->copied_bytes = held->bytes;
+        return VX_OK;
+    }
     input->place = *held;
     return VX_OK;
 }
@@ -93,6 +113,7 @@ vx_status vx_call_tensors_take(const struct vx_call_memory *memory, struct vx_ca
                                struct vx_why *why)
 {
     const struct vx_slots *slots = memory->slots;
+    call->copied_bytes = 0;
     for (i32 i = 0; i < VX_INPUTS_MAX; i++) call->inputs_held[i] = (struct vx_place){0};
     for (i32 i = 0; i < VX_REQUEST_OUTPUTS_MAX; i++)
         call->outputs_held[i] = (struct vx_place){0};

@@ -14,13 +14,15 @@
  * Thread   any; one thread at a time works on a call.
  * Limits   the arena; those of regions.h.
  * Fails    as vx_regions_use; UNIMPLEMENTED if regions are not served, RESOURCE_EXHAUSTED
- *          if there is no free slot, FAILED_PRECONDITION for a region that its client has
+ *          if there is no free slot or no model serves so many voxels, FAILED_PRECONDITION for a region that its client has
  *          truncated.  After a failure the call holds neither references nor slots.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef VX_SERVER_CALL_TENSORS_H
 #define VX_SERVER_CALL_TENSORS_H
+
+#include <stdatomic.h>
 
 #include "server/call/call.h"
 
@@ -29,6 +31,9 @@ struct vx_call_memory {
     const struct vx_slots *slots; /* of the arena; thread-safe */
     struct vx_regions *regions;   /* shared memory of clients; NULL = none is served */
     bool coords_in_place; /* every worker checks its own copy of coords in a region */
+    /* The most voxels that any model here serves in one request; NULL: who asks for more finds out
+     * when it is admitted. */
+    const _Atomic i64 *voxels_most;
 };
 
 VX_MUST_USE vx_status vx_call_tensors_take(const struct vx_call_memory *memory,

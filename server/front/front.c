@@ -309,6 +309,7 @@ static vx_status front_open_parts(struct vx_front *front, struct vx_why *why)
                                                       .look = front_look,
                                                       .on_ended = front_on_answered,
                                                       .on_useless = front_on_useless,
+                                                      .voxels_most = &front->voxels_most,
                                                       .on_lost = front_on_lost},
                           &front->models));
     VX_TRY(vx_regions_open(&(struct vx_regions_options){.config = config,
@@ -348,6 +349,7 @@ static vx_status front_open_rpc(struct vx_front *front, struct vx_why *why)
         .regions = front->regions,
         .access = front->access,
         .coords_in_place = vx_workers_are_gpus(front->workers),
+        .voxels_most = &front->voxels_most,
         .arrivals = &front->arrivals,
         .gone = &front->gone,
         .on_ended = front_ring,
@@ -407,6 +409,7 @@ static void front_open_handles(struct vx_front *front)
     VX_ASSERT(!uv_idle_init(&front->loop, &front->spin));
     VX_ASSERT(!uv_timer_init(&front->loop, &front->stats));
     VX_ASSERT(!uv_timer_init(&front->loop, &front->phase_over));
+    VX_ASSERT(!uv_timer_init(&front->loop, &front->held));
     vx_front_open_signals(front);
     vx_manager_open(&front->manager, &front->loop);
     vx_mailbox_init(&front->arrivals, front_ring, front);
@@ -483,9 +486,9 @@ int vx_front_run(const struct vx_config *config)
     }
     vx_alloc_freeze(); /* from here on, an allocation on this thread is a bug */
     uv_run(&front->loop, UV_RUN_DEFAULT);
-    VX_ASSERT(!uv_loop_close(&front->loop));
     vx_ready_file_end(config);
     vx_exporter_close(&front->exporter, vx_front_spans_ns(front));
+    vx_front_loop_close(front);
     VX_LOG(STOP, VX_LOG_TEXT("code", "OK"));
     front_release(front);
     return 0;

@@ -55,6 +55,7 @@ struct vx_front {
     struct vx_due due; /* fires when the scheduler has something to do */
     uv_timer_t stats;
     uv_timer_t phase_over; /* ends GRACE and DRAINING */
+    uv_timer_t held;       /* ends CLOSING when a read of the pool does not return */
     uv_poll_t signals;
     int signals_fd;
     struct vx_manager manager; /* what started this process */
@@ -73,6 +74,7 @@ struct vx_front {
     struct vx_sched *sched;
     struct vx_geometries *geometries;
     struct vx_models *models;
+    _Atomic i64 voxels_most; /* that one of them serves in one request */
     struct vx_regions *regions;
     struct vx_workers *workers;
     struct vx_rpc *rpc;
@@ -144,5 +146,7 @@ i64 vx_front_spans_ns(const struct vx_front *front);
 void vx_front_stop_when_drained(struct vx_front *front);
 /* vx_workers_options.on_stopped: the last worker has ended. */
 void vx_front_close_handles(void *context);
+/* Behind the end of the loop; ends the process where a thread of the pool does not come back. */
+void vx_front_loop_close(struct vx_front *front);
 
 #endif

@@ -39,7 +39,16 @@ void vx_front_block_signals(void)
     VX_ASSERT(!pthread_sigmask(SIG_BLOCK, &set, NULL));
 }
 
+/* How long the end waits for the pool, which reads the repository and the tokens: as long as a disk
+ * may take, not as long as a file system whose server is gone. */
+#define HELD_MS 2000
+
 static void front_drain(struct vx_front *front);
+
+static void front_on_held(uv_timer_t *timer)
+{
+    uv_stop(timer->loop);
+}
 
 void vx_front_close_handles(void *context)
 {
@@ -56,10 +65,24 @@ void vx_front_close_handles(void *context)
         (uv_handle_t *)&front->spin,       (uv_handle_t *)&front->stats,
         (uv_handle_t *)&front->phase_over, (uv_handle_t *)&front->signals};
     for (size_t i = 0; i < VX_COUNT(handles); i++) uv_close(handles[i], NULL);
+    vx_timer_once(&front->held, front_on_held, HELD_MS);
+    uv_unref((uv_handle_t *)&front->held);
     vx_due_fini(&front->due);
     vx_access_file_close(&front->tokens);
     vx_manager_close(&front->manager);
     close(front->signals_fd);
+}
+
+void vx_front_loop_close(struct vx_front *front)
+{
+    if (uv_loop_alive(&front->loop)) {
+        VX_LOG(STOP_HELD, VX_LOG_TEXT("code", "OK"));
+        VX_LOG(STOP, VX_LOG_TEXT("code", "OK"));
+        vx_process_end(0); /* an exit would wait for the thread */
+    }
+    uv_close((uv_handle_t *)&front->held, NULL);
+    uv_run(&front->loop, UV_RUN_DEFAULT);
+    VX_ASSERT(!uv_loop_close(&front->loop));
 }
 
 static void front_log_step(const struct vx_front *front, const char *step)

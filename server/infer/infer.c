@@ -168,8 +168,13 @@ static vx_status infer_count_slots(struct vx_infer *infer, struct vx_call *call,
     return VX_OK;
 }
 
-/* A request that needs more than the whole arena never fits, whatever else ends. */
-static vx_status infer_check_arena(const struct vx_infer *infer,
+/* What may be in an answer beside its outputs. */
+#define REPLY_BYTES_MAX                                                                  \
+    ((u64)VX_MESSAGE_BYTES_MAX - VX_REPLY_HEAD_BYTES_MAX - VX_STREAM_PREFIX_BYTES_MAX)
+
+/* A request that needs more than the whole arena never fits, whatever else ends, and an answer that
+ * no message can have is refused before it is computed. */
+static vx_status infer_check_sizes(const struct vx_infer *infer,
                                    const struct vx_call *call, struct vx_why *why)
 {
     const struct vx_admitted *admitted = &call->admitted;
@@ -179,14 +184,20 @@ static vx_status infer_check_arena(const struct vx_infer *infer,
     struct vx_reply_tensor outputs[VX_REQUEST_OUTPUTS_MAX];
     char text[VX_ADMIT_SMALLER_BYTES];
     i32 count = 0;
-    u64 bytes = inputs;
+    u64 bytes = inputs, answer = 0;
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
         if (!infer_wants_slot(call, i) && call->outputs[o].kind != VX_PLACE_ARENA)
             continue;
         outputs[count] = vx_admit_reply_tensor(signature, o, admitted->rows[o]);
+        answer += outputs[count].bytes;
         bytes += vx_slot_bytes(outputs[count++].bytes);
     }
+    VX_ENSURE_WHY(answer <= REPLY_BYTES_MAX, why, INVALID_ARGUMENT,
+                  "the reply is too large",
+                  "the reply of %llu bytes exceeds gRPC's byte size limit of %d: %s",
+                  (unsigned long long)answer, VX_MESSAGE_BYTES_MAX,
+                  vx_admit_smaller(outputs, count, 0, text));
     VX_ENSURE_WHY(bytes <= arena, why, RESOURCE_EXHAUSTED,
                   "the request's tensors need more than the whole arena",
                   "the tensors of this request need %llu bytes, in blocks of powers of "
@@ -207,7 +218,7 @@ vx_status vx_infer_take_outputs(struct vx_infer *infer, struct vx_call *call,
     const struct vx_signature *signature = &vx_infer_row(infer, call)->signature;
     char hint[HINT_BYTES];
     u64 left; /* counted, and not taken yet */
-    VX_TRY(infer_check_arena(infer, call, why));
+    VX_TRY(infer_check_sizes(infer, call, why));
     VX_TRY(infer_count_slots(infer, call, why, &left));
     for (i32 i = 0; i < admitted->outputs_count; i++) {
         i32 o = admitted->outputs[i];
@@ -326,7 +337,7 @@ static vx_status infer_check_access(struct vx_infer *infer, struct vx_call *call
 {
     const struct vx_access_cost cost = {
         .of = {[VX_ACCESS_REQUESTS] = call->method == VX_METHOD_ID_MODEL_STREAM_INFER,
-               [VX_ACCESS_BYTES] = (i64)call->body_bytes}};
+               [VX_ACCESS_BYTES] = (i64)(call->body_bytes + call->copied_bytes)}};
     if (!infer->access) return VX_OK;
     VX_TRY(vx_infer_spend(infer, call, &cost, why));
     return vx_access_model(infer->access, &call->ticket, call->request.model, why);

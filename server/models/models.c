@@ -188,6 +188,7 @@ static void models_free(struct vx_models *models, i32 instance)
     vx_models_row(models, instance)->state = VX_INSTANCE_FREE;
     models->loads[instance] = (struct vx_model_load){0};
     models->row_freed = true;
+    vx_models_tell_most(models);
 }
 
 /* ------- from listing to instances ------- */

@@ -62,6 +62,9 @@ struct vx_models_options {
     /* A worker that is up, serves nothing, and has refused several times in a row what it had
      * before: its process may be damaged.  NULL: nobody minds. */
     void (*on_useless)(void *context, i32 worker);
+    /* Written: the most voxels that a model serves in one request; 0: there is none.  NULL: nobody
+     * asks. */
+    _Atomic i64 *voxels_most;
     /* A waiting job whose instance can no longer run anywhere; state NEW. */
     void (*on_lost)(void *context, struct vx_job *job);
     /* Starts a scan of the repository (vx_scanner_look); the listing comes to

@@ -105,6 +105,8 @@ static inline i32 vx_models_end(const struct vx_models *models)
 /* The instance is no longer picked; step frees it once none of its jobs is left. */
 void vx_models_retire(struct vx_models *models, i32 instance);
 void vx_models_fail(struct vx_models *models, i32 instance, const char *text);
+/* Tells the most voxels that a model serves in one request. */
+void vx_models_tell_most(const struct vx_models *models);
 /* Whether it would take the place of an instance that serves. */
 bool vx_models_replaces(const struct vx_models *models, i32 instance);
 

@@ -5,6 +5,7 @@
 #include "engine/base/process/log.h"
 #include "engine/base/utf8.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -384,6 +385,14 @@ static void models_on_refused(struct vx_models *models, i32 worker,
     vx_models_strand(models, instance);
 }
 
+void vx_models_tell_most(const struct vx_models *models)
+{
+    if (models->options.voxels_most)
+        atomic_store_explicit(models->options.voxels_most,
+                              vx_registry_voxels_most(models->options.registry),
+                              memory_order_relaxed);
+}
+
 static void models_on_loaded(struct vx_models *models, i32 worker,
                              const struct vx_message_loaded *message)
 {
@@ -415,6 +424,7 @@ static void models_on_loaded(struct vx_models *models, i32 worker,
         return;
     }
     signature_join(&row->signature, &message->signature, alone);
+    vx_models_tell_most(models);
     if (models->batching_off) row->signature.batching.requests_max = 1;
     vx_sched_instance_set(models->options.sched, instance, &row->signature.batching,
                           fresh);

@@ -53,6 +53,17 @@ i32 vx_registry_end(const struct vx_registry *registry)
     return registry->end;
 }
 
+i64 vx_registry_voxels_most(const struct vx_registry *registry)
+{
+    i64 most = 0;
+    for (i32 i = 0; i < registry->end; i++) {
+        const struct vx_instance *row = &registry->rows[i];
+        if (row->state != VX_INSTANCE_FREE && row->signature.voxels_max > most)
+            most = row->signature.voxels_max;
+    }
+    return most;
+}
+
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance)
 {
     VX_ASSERT(instance >= 0 && instance < VX_INSTANCES_MAX);

@@ -112,6 +112,8 @@ vx_registry_listing(const struct vx_registry *registry);
 
 /* One more than the highest number ever used: instances from here on are FREE. */
 i32 vx_registry_end(const struct vx_registry *registry);
+/* The most voxels that an instance serves in one request; 0: none serves. */
+i64 vx_registry_voxels_most(const struct vx_registry *registry);
 /* The instance with this number, in any state. */
 struct vx_instance *vx_registry_row(struct vx_registry *registry, i32 instance);
 /* Takes a FREE instance and makes it LOADING and awaited.  -1 when there is none.  Its

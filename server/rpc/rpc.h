@@ -99,6 +99,7 @@ struct vx_rpc_options {
     /* True: every worker copies coordinates out of a region once and checks its own copy
      * (a GPU): they need not be copied here. */
     bool coords_in_place;
+    const _Atomic i64 *voxels_most;          /* as in call_tensors.h; may be NULL */
     struct vx_coords_ref_key coords_ref_key; /* of the hash that makes coords_refs */
     struct vx_coords_ref_key owners_key; /* of that which keeps those of tokens apart */
     struct vx_mailbox *arrivals;         /* holds calls, linked by `arrival` */

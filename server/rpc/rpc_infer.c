@@ -135,6 +135,9 @@ static vx_status infer_parse(struct vx_rpc_record *record, const struct vx_spans
     if (status.fault) return status;
     struct vx_call_memory memory = vx_rpc_call_memory(&rpc->options);
     memory.slots = &of.slots;
+    /* They may be copied: nobody need wait for that. */
+    const struct vx_request_tensor *coords = vx_admit_coords_of(&call->request);
+    if (coords && coords->region.name[0]) vx_rpc_crew_large(rpc, coords->region.bytes);
     call->regions_status = vx_call_tensors_take(&memory, call, &call->regions_why);
     return VX_OK;
 }

@@ -251,7 +251,7 @@ static inline struct vx_call_memory
 vx_rpc_call_memory(const struct vx_rpc_options *options)
 {
     return (struct vx_call_memory){options->slots, options->regions,
-                                   options->coords_in_place};
+                                   options->coords_in_place, options->voxels_most};
 }
 
 static inline struct vx_rpc_governor_options

@@ -70,6 +70,7 @@ vx_e2e_test(NAME e2e_admin_floods FILE tests/e2e/test_admin_floods.py SECONDS 16
 vx_e2e_test(NAME e2e_log_reader FILE tests/e2e/test_log_reader.py SECONDS 20)
 vx_e2e_test(NAME e2e_repository FILE tests/e2e/test_repository.py SECONDS 8 LABELS words)
 vx_e2e_test(NAME e2e_readiness FILE tests/e2e/test_readiness.py RACES SECONDS 10)
+vx_e2e_test(NAME e2e_dead_mount FILE tests/e2e/test_dead_mount.py SECONDS 10)
 vx_e2e_test(NAME e2e_slow_loads FILE tests/e2e/test_slow_loads.py SECONDS 20)
 vx_e2e_test(NAME e2e_room FILE tests/e2e/test_room.py SECONDS 12)
 vx_e2e_test(NAME e2e_connections FILE tests/e2e/test_connections.py RACES SECONDS 5)

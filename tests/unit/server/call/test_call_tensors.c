@@ -170,6 +170,7 @@ START_TEST(coordinates_are_copied_where_they_must_be)
     ck_assert_int_eq(world.slots, copied);
     ck_assert_int_eq(world.uses, 3);
     ck_assert_uint_eq(coords->place.bytes, 80);
+    ck_assert_uint_eq(call.copied_bytes, copied ? 80 : 0);
     ck_assert_int_ne(call.inputs_held[0].region, 0); /* the region is still noted */
     ck_assert_int_eq(vx_place_in_region(&coords->place), !copied);
     ck_assert_uint_eq(coords->place.offset, copied ? 64 : 16);
@@ -181,6 +182,24 @@ START_TEST(coordinates_are_copied_where_they_must_be)
     vx_call_tensors_give(&slots, options.regions, &call);
     ck_assert_int_eq(world.uses, 0);
     vx_call_tensors_give(&slots, options.regions, &call); /* a second call does nothing */
+}
+END_TEST
+
+/* As many as a model serves; and what is not copied costs nobody anything. */
+START_TEST(what_some_model_serves_is_copied)
+{
+    static const _Atomic i64 most = 5, none = 0;
+    set_up("sys");
+    options.voxels_most = &most;
+    ck_assert(!vx_call_tensors_take(&options, &call, &why).fault);
+    ck_assert_int_eq(world.reads, 1);
+    vx_call_tensors_give(&slots, options.regions, &call);
+    set_up("sys");
+    options.voxels_most = &none;
+    options.coords_in_place = true;
+    ck_assert(!vx_call_tensors_take(&options, &call, &why).fault);
+    ck_assert_int_eq(world.reads, 0);
+    vx_call_tensors_give(&slots, options.regions, &call);
 }
 END_TEST
 
@@ -259,6 +278,12 @@ static void cut(void)
 {
     world.broken = true;
 }
+/* Five voxels. */
+static void more_than_any_model(void)
+{
+    static const _Atomic i64 most = 4;
+    options.voxels_most = &most;
+}
 static void named_on_device(void)
 {
     place(&call.request.inputs[0].region, "gpu", 16, 80);
@@ -288,6 +313,9 @@ static const struct {
      "send fewer voxels"},
     {cut, VX_CODE_FAILED_PRECONDITION,
      "its shared memory object was truncated by the client"},
+    {more_than_any_model, VX_CODE_RESOURCE_EXHAUSTED,
+     "input 'coords' has 80 bytes, and no model here serves more than 4 voxels in one "
+     "request"},
     {named_on_device, VX_CODE_INVALID_ARGUMENT,
      "coords in device memory get no coords_ref"},
     {slot_beside, VX_CODE_INVALID_ARGUMENT, "not in its region"},
@@ -323,6 +351,7 @@ int main(void)
     TCase *tcase = tcase_create("take");
     tcase_add_loop_test(tcase, coordinates_are_copied_where_they_must_be, 0,
                         (int)VX_COUNT(rows));
+    tcase_add_test(tcase, what_some_model_serves_is_copied);
     tcase_add_test(tcase, what_has_no_bytes_lies_nowhere);
     tcase_add_test(tcase, only_coordinates_are_copied);
     tcase_add_loop_test(tcase, a_failure_leaves_nothing_taken, 0,

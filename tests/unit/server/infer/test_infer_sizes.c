@@ -142,6 +142,25 @@ START_TEST(what_never_fits_is_not_to_be_tried_again)
 }
 END_TEST
 
+/* 4.8 GB are told before anything is computed or counted as an answer. */
+START_TEST(what_no_message_can_have_is_refused)
+{
+    struct vx_call *calls[2] = {rig_call(0, 10), rig_call(1, 10)};
+    const struct rig_run *run = start_two(calls[0], calls[1]);
+    say_sizes(run, 0, 200000000);
+    ck_assert_int_eq(expect_places(run, 0)->refused, 1);
+    say_sizes(run, 1, 100);
+    ck_assert_int_eq(expect_places(run, 1)->refused, 0);
+    end_refused(run, 0);
+    struct rig_answer *answer = rig_expect(calls[0], VX_CODE_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(answer->why.text,
+                         "bytes exceeds gRPC's byte size limit of 2147483647: "
+                         "send fewer voxels, or ask for fewer outputs"),
+                  "%s", answer->why.text);
+    rig_expect(calls[1], VX_CODE_OK);
+}
+END_TEST
+
 /* A region of 160 bytes holds 20 rows of "far", and 21 not. */
 START_TEST(a_region_is_large_enough_or_fails_alone)
 {
@@ -365,6 +384,7 @@ int main(void)
     tcase_add_loop_test(tcase, unwanted_outputs_are_not_asked_for, 0, 2);
     tcase_add_test(tcase, what_finds_no_room_fails_alone);
     tcase_add_test(tcase, what_never_fits_is_not_to_be_tried_again);
+    tcase_add_test(tcase, what_no_message_can_have_is_refused);
     tcase_add_loop_test(tcase, a_region_is_large_enough_or_fails_alone, 0, 2);
     tcase_add_loop_test(tcase, a_client_that_leaves_loses_nothing, 0, 2);
     tcase_add_loop_test(tcase, a_batch_that_runs_again_asks_again, 0, 3);

@@ -18,6 +18,7 @@ int rig_lost, rig_looks;
 u32 rig_useless;
 bool rig_refuses;
 i32 rig_channels;
+_Atomic i64 rig_most;
 i64 rig_voxels[RIG_WORKERS], rig_batch_voxels[RIG_WORKERS];
 enum vx_bound rig_bound[RIG_WORKERS];
 struct vx_config rig_config;
@@ -105,6 +106,7 @@ void rig_set_up(void)
     rig_now_ns = 1;
     rig_told_count = rig_lost = rig_looks = 0;
     rig_useless = 0;
+    rig_most = 0;
     memset(rig_notes_asked, 0, sizeof rig_notes_asked);
     rig_channels = 4;
     rig_ended = NULL;
@@ -112,6 +114,7 @@ void rig_set_up(void)
     ck_assert(!vx_registry_open(&rig_registry).fault &&
               !vx_sched_open(8, &rig_sched).fault);
     ck_assert(!vx_models_open(&(struct vx_models_options){.repository = "/models",
+                                                          .voxels_most = &rig_most,
                                                           .config = &rig_config,
                                                           .registry = rig_registry,
                                                           .sched = rig_sched,

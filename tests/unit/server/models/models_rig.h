@@ -25,6 +25,7 @@ extern u32 rig_useless;             /* bit per worker that was said to be of no 
 extern i64 rig_now_ns;              /* the time for retries */
 extern bool rig_refuses;            /* workers do not read their messages */
 extern i32 rig_channels;            /* of the files on disk, as a worker reads them */
+extern _Atomic i64 rig_most;        /* the most voxels that a model serves, as told */
 extern i64 rig_voxels[RIG_WORKERS]; /* what fits on each worker's device */
 extern enum vx_bound rig_bound[RIG_WORKERS]; /* and why no more does */
 extern i64 rig_batch_voxels[RIG_WORKERS];    /* and in a batch there */

@@ -115,8 +115,10 @@ START_TEST(a_version_that_is_gone_is_unloaded_after_its_last_job)
     ck_assert(vx_sched_pick(rig_sched, 0, &plan)); /* admitted requests still run */
     const struct vx_batch_end end = {.batch = plan.batch};
     ck_assert(vx_sched_finish(rig_sched, &end, &plan));
+    ck_assert_int_gt(rig_most, 0);
     vx_models_step(rig_models);
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_FREE);
+    ck_assert_int_eq(rig_most, 0);
 }
 END_TEST
 
@@ -368,11 +370,13 @@ START_TEST(workers_on_which_less_fits_serve_too)
     i32 instance = rig_answer(0, VX_CODE_OK);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->signature.voxels_max, 5000);
     ck_assert_int_eq(row_bound(instance), VX_BOUND_DEVICE_BYTES);
+    ck_assert_int_eq(rig_most, 5000);
     rig_answer(1, VX_CODE_OK);
     ck_assert_int_eq(rig_state(instance), VX_INSTANCE_READY);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->workers_loaded, 3);
     ck_assert_int_eq(vx_registry_row(rig_registry, instance)->signature.voxels_max, 3000);
     ck_assert_int_eq(row_bound(instance), VX_BOUND_CACHE_BYTES);
+    ck_assert_int_eq(rig_most, 3000);
     /* Both die; when one comes back, its limits alone count. */
     rig_worker_down(0);
     rig_worker_down(1);
