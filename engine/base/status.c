@@ -4,14 +4,23 @@
 #include "engine/base/utf8.h"
 
 #include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* At the end of a sentence that had no room. */
+#define CUT "..."
 
 void vx_why_set(struct vx_why *why, const char *format, ...)
 {
     if (!why) return;
     va_list args;
     va_start(args, format);
-    vx_utf8_vprint(why->text, sizeof why->text, format, args);
+    const int length = vsnprintf(why->text, sizeof why->text, format, args);
     va_end(args);
+    const bool cut = length >= (int)sizeof why->text;
+    if (cut) why->text[sizeof why->text - sizeof CUT] = '\0';
+    vx_utf8_mend(why->text, cut);
+    if (cut) strcat(why->text, CUT);
 }
 
 const char *vx_status_text(vx_status status, const struct vx_why *why)

@@ -197,6 +197,26 @@ static void notes_layouts(const struct vx_network *network, struct vx_page *page
              "; the shape of the weight allows only one, which voxeld check shows");
 }
 
+/* Two libraries name a weight so, and both run x fastest: read in another order each offset gets
+ * another's weights, and the answers have the usual size. */
+static void notes_kernels(const struct vx_network *network, struct vx_page *page)
+{
+    struct note note = {
+        page, "a tensor that is named \"kernel\", with another library's layout, in", 0};
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        const char *name = layer->tensors[VX_TENSOR_WEIGHT];
+        const char *last = name ? strrchr(name, '.') : NULL;
+        if (!layer->layout_said || layer->layout == VX_LAYOUT_MINKOWSKI ||
+            layer->layout == VX_LAYOUT_TORCHSPARSE)
+            continue;
+        if (last && !strcmp(last + 1, "kernel")) note_name(&note, layer->name);
+    }
+    note_end(&note,
+             "; MinkowskiEngine and TorchSparse name weights so: if one of them trained "
+             "it, set its layout");
+}
+
 /* How many layers have each layout in network.json.  One that the shape decided may have
  * been written by several libraries, so it speaks for none; letters name no library. */
 static i32 count_libraries(const struct vx_network *network, i32 layers[VX_LAYOUTS_COUNT])
@@ -290,6 +310,7 @@ vx_status vx_notes_write(const struct vx_network *network,
     notes_eps(network, page);
     notes_eps_large(network, page);
     notes_layouts(network, page);
+    notes_kernels(network, page);
     notes_libraries(network, page);
     notes_blocks(network, page);
     notes_dense(network, page);

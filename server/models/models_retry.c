@@ -43,6 +43,7 @@ static void retry_say_death(struct vx_models *models, i32 instance, i32 worker,
 {
     struct vx_instance *row = vx_models_row(models, instance);
     const i32 deaths = models->loads[instance].worker_failures[worker];
+    if (models->stopped) return; /* all workers end, and nothing is tried again */
     if (row->state == VX_INSTANCE_LOADING)
         snprintf(row->reason, sizeof row->reason,
                  "worker %d died %d time%s in a row while it loaded this model: the next "

@@ -123,6 +123,48 @@ START_TEST(layouts_of_several_libraries_are_noted)
 }
 END_TEST
 
+/* A weight that is named as two libraries do. */
+static const struct {
+    const char *tensor, *layout;
+    bool noted;
+} kernels[] = {
+    {"y.kernel", ",\"layout\":\"warpconvnet\"", true},
+    {"y.kernel", ",\"layout\":\"vio\"", true},
+    {"y.kernel", ",\"layout\":\"minkowski\"", false},
+    {"y.kernel", ",\"layout\":\"torchsparse\"", false},
+    {"y.weight", ",\"layout\":\"warpconvnet\"", false},
+};
+
+START_TEST(a_name_that_another_library_gives_is_noted)
+{
+    char network_json[512], text[1024] = "";
+    struct vx_page page = {text, sizeof text, 0};
+    const struct vx_network *network;
+    struct vx_safetensors *file;
+    const struct vx_test_tensor tensor = {kernels[_i].tensor, "F32", {27, 2, 2}, 3, NULL};
+    snprintf(
+        network_json, sizeof network_json,
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":2}},\"layers\":[{\"name\":"
+        "\"y\",\"op\":\"subm_conv\",\"input\":\"feats\",\"channels\":2,\"kernel\":3,"
+        "\"bias\":false,\"tensors\":{\"weight\":\"%s\"}%s}],\"outputs\":[{"
+        "\"layer\":\"y\"}]}",
+        kernels[_i].tensor, kernels[_i].layout);
+    struct vx_network_text source = {network_json, strlen(network_json),
+                                     "m/network.json"};
+    vx_status status = vx_network_parse(&source, &arena, &why, &network);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    size_t bytes = vx_test_pack_safetensors(&tensor, 1, file_bytes, sizeof file_bytes);
+    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    status = vx_weights_check(network, file, &why);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    const char *note = "named \"kernel\", with another library's layout, in y; ";
+    ck_assert_msg((strstr(text, note) != NULL) == kernels[_i].noted, "%s", text);
+    vx_safetensors_close(&file);
+}
+END_TEST
+
 /* What a network says beside a file of zeros. */
 static const struct {
     const char *layers, *more; /* more: behind the outputs */
@@ -189,6 +231,8 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, layouts_of_several_libraries_are_noted, 0,
                         VX_COUNT(cases));
+    tcase_add_loop_test(tcase, a_name_that_another_library_gives_is_noted, 0,
+                        VX_COUNT(kernels));
     tcase_add_loop_test(tcase, other_notes, 0, VX_COUNT(others));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -37,6 +37,18 @@ START_TEST(a_long_warm_up_holds_up_no_other_model)
 }
 END_TEST
 
+/* Workers that end with the server have not died of a model. */
+START_TEST(nobody_is_blamed_when_all_end)
+{
+    const u64 before = vx_log_count(VX_EVENT_MODEL_RETRY);
+    list_all(false);
+    rig_worker_up(0);
+    vx_models_stop(rig_models);
+    rig_worker_down(0);
+    ck_assert_uint_eq(vx_log_count(VX_EVENT_MODEL_RETRY), before);
+}
+END_TEST
+
 START_TEST(the_model_that_was_loading_is_blamed_and_no_other)
 {
     list_all(false);
@@ -445,6 +457,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, rig_set_up, rig_tear_down);
     tcase_add_test(tcase, notes_are_asked_for_until_a_worker_has_said_them);
     tcase_add_test(tcase, a_long_warm_up_holds_up_no_other_model);
+    tcase_add_test(tcase, nobody_is_blamed_when_all_end);
     tcase_add_test(tcase, the_model_that_was_loading_is_blamed_and_no_other);
     tcase_add_test(tcase, suspects_are_loaded_one_by_one);
     tcase_add_test(tcase, a_load_that_workers_die_of_ends_for_who_asked);
