@@ -27,7 +27,9 @@
 /* Threads of the front besides rpc and senders: loop, log, accept, four of libuv, six of
  * gRPC. */
 #define THREADS_FRONT 13
-#define THREADS_TLS   3 /* two that shake hands, one that watches files */
+/* Of each queue: the one that waits, one that sends, one that reads. */
+#define THREADS_RPC 3
+#define THREADS_TLS 3 /* two that shake hands, one that watches files */
 /* Threads of a worker besides those that compute: main, log, device, and one that
  * compiles or watches. */
 #define THREADS_WORKER 4
@@ -46,7 +48,7 @@ static i64 front_threads(const struct vx_config *config, i32 processors)
     i64 exporter = config->otlp_endpoint[0] != '\0';
     i64 tls = config->tls_cert[0] ? THREADS_TLS : 0;
     return THREADS_FRONT + exporter + tls + processors +
-           2 * vx_host_rpc_threads(config, processors);
+           THREADS_RPC * vx_host_rpc_threads(config, processors);
 }
 
 static i64 worker_threads(const struct vx_config *config, i32 processors)

@@ -62,11 +62,7 @@ static vx_status open_queues(struct vx_rpc *rpc)
     for (i32 i = 0; i < threads; i++) {
         struct vx_rpc_queue *queue = &rpc->queues[i];
         queue->rpc = rpc;
-        queue->spans = vx_alloc(rpc->spans_max * sizeof *queue->spans);
-        queue->scratch_block = vx_alloc(VX_INFER_SCRATCH_BYTES);
-        VX_ENSURE(queue->spans && queue->scratch_block, RESOURCE_EXHAUSTED,
-                  "no memory to decode requests in");
-        vx_arena_init(&queue->scratch, queue->scratch_block, VX_INFER_SCRATCH_BYTES);
+        VX_TRY(vx_rpc_desk_open(&queue->desk, rpc->spans_max));
     }
     return VX_OK;
 }
@@ -94,6 +90,7 @@ static vx_status open_all(struct vx_rpc *rpc, struct vx_why *why)
     VX_TRY(open_queues(rpc));
     VX_TRY(vx_rpc_pool_open(rpc));
     VX_TRY(vx_rpc_senders_open(rpc));
+    VX_TRY(vx_rpc_readers_open(rpc));
     return open_server(rpc, why);
 }
 
@@ -139,6 +136,7 @@ vx_status vx_rpc_start(struct vx_rpc *rpc, struct vx_why *why)
         queue->running = !status.fault;
     }
     if (!status.fault) status = vx_rpc_senders_start(rpc);
+    if (!status.fault) status = vx_rpc_readers_start(rpc);
     if (status.fault) return status;
     vx_rpc_crew_begin(rpc);
     return vx_rpc_accept_start(rpc->accept, rpc->server);
@@ -317,8 +315,7 @@ static void close_queue(struct vx_rpc_queue *queue)
         }
         grpc_completion_queue_destroy(queue->cq);
     }
-    vx_free(queue->spans);
-    vx_free(queue->scratch_block);
+    vx_rpc_desk_close(&queue->desk);
 }
 
 /* Waits for lends: a slice that outlives its call holds one until gRPC's last thread has
@@ -372,6 +369,7 @@ void vx_rpc_close(struct vx_rpc **rpc)
     if (!going) return;
     if (going->server) close_server(going);
     vx_rpc_senders_close(going); /* if no server was made */
+    vx_rpc_readers_close(going);
     for (i32 i = 0; going->queues && i < going->options.threads; i++)
         close_queue(&going->queues[i]);
     close_wait_lends(going);

@@ -89,6 +89,7 @@ struct vx_rpc_options {
     i32 threads;             /* completion queues, one thread each */
     i32 calls_max;
     i64 message_bytes_max;
+    size_t reader_bytes;   /* from so many on a message is decoded apart; 0 = 32 MiB */
     i64 receive_bytes_max; /* for unfinished messages, of all connections */
     i64 receive_ns_max;    /* a call whose message takes longer is cancelled; 0 = never */
     i64 send_ns_max;       /* the same for an answer that the client does not read */

@@ -303,23 +303,49 @@ static void arrive_admitted(struct vx_rpc_record *record)
         vx_rpc_give_to_loop(record);
 }
 
+/* The reference of the receive ends here. */
+static void infer_is_read(struct vx_rpc_record *record, vx_status status,
+                          const struct vx_why *why)
+{
+    vx_rpc_receive_end(record);
+    if (record->cancelled) {
+        if (!status.fault) vx_rpc_inputs_give(record);
+        vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
+    } else if (status.fault) {
+        vx_rpc_refuse_bad(record, status, why);
+    } else {
+        vx_rpc_give_to_loop(record);
+    }
+    vx_rpc_record_unref(record);
+}
+
+static void on_read(void *context, bool ok)
+{
+    struct vx_rpc_record *record = context;
+    struct vx_why why;
+    (void)ok;
+    const vx_status status = vx_rpc_reader_outcome(record, &why);
+    infer_is_read(record, status, &why);
+}
+
 static void on_receive_infer(void *context, bool ok)
 {
     struct vx_rpc_record *record = context;
     struct vx_why why = {{0}};
-    bool left = record->cancelled || !ok;
     vx_rpc_wire_set(record, VX_RPC_IDLE);
-    /* The slices are dropped before the next message is received. */
-    vx_status status = left ? VX_OK : vx_rpc_infer_read(record, &why);
-    if (left) vx_rpc_message_drop(record);
-    vx_rpc_receive_end(record);
-    if (left)
+    if (record->cancelled || !ok) {
+        vx_rpc_message_drop(record);
+        vx_rpc_receive_end(record);
         vx_rpc_call_end(record, VX_CODE_CANCELLED, receive_left);
-    else if (status.fault)
-        vx_rpc_refuse_bad(record, status, &why);
-    else
-        vx_rpc_give_to_loop(record);
-    vx_rpc_record_unref(record);
+        vx_rpc_record_unref(record);
+    } else if (vx_rpc_reader_wanted(record)) {
+        vx_rpc_reader_give(record, on_read);
+    } else {
+        /* The slices are dropped before the next message is received. */
+        struct vx_rpc_desk *desk = &record->rpc->queues[record->queue].desk;
+        const vx_status status = vx_rpc_infer_read(record, desk, &why);
+        infer_is_read(record, status, &why);
+    }
 }
 
 /* A message after the first holds a reference until vx_rpc_take_message: the loop may end

@@ -15,19 +15,19 @@ vx_status vx_rpc_message_missing(void)
 }
 
 /* Lists the payload's slices as spans; the payload keeps them alive. */
-static vx_status infer_list_spans(struct vx_rpc_record *record, struct vx_spans *spans,
+static vx_status infer_list_spans(const struct vx_rpc_record *record,
+                                  struct vx_rpc_desk *desk, struct vx_spans *spans,
                                   struct vx_why *why)
 {
-    struct vx_rpc_queue *queue = &record->rpc->queues[record->queue];
     grpc_byte_buffer_reader reader;
     VX_ENSURE(grpc_byte_buffer_reader_init(&reader, record->payload), INVALID_ARGUMENT,
               "the message could not be decompressed");
-    *spans = (struct vx_spans){.list = queue->spans};
+    *spans = (struct vx_spans){.list = desk->spans};
     grpc_slice *piece;
     while (spans->count < record->rpc->spans_max &&
            grpc_byte_buffer_reader_peek(&reader, &piece)) {
         size_t bytes = GRPC_SLICE_LENGTH(*piece);
-        queue->spans[spans->count++] =
+        desk->spans[spans->count++] =
             (struct vx_span){GRPC_SLICE_START_PTR(*piece), bytes};
         spans->bytes += bytes;
     }
@@ -109,12 +109,11 @@ static u8 *infer_slot_memory(void *context, const struct vx_place *slot)
 }
 
 /* Reads the message, and takes what its tensors need. */
-static vx_status infer_parse(struct vx_rpc_record *record, const struct vx_spans *spans,
-                             struct vx_why *why)
+static vx_status infer_parse(struct vx_rpc_record *record, struct vx_arena *scratch,
+                             const struct vx_spans *spans, struct vx_why *why)
 {
     struct vx_rpc *rpc = record->rpc;
     struct vx_call *call = &record->call;
-    struct vx_arena *scratch = &rpc->queues[record->queue].scratch;
     struct infer_slots of = {.arena = rpc->options.slots, .call = call};
     of.slots = (struct vx_slots){.take = infer_slot_take,
                                  .give = infer_slot_give,
@@ -142,7 +141,8 @@ static vx_status infer_parse(struct vx_rpc_record *record, const struct vx_spans
     return VX_OK;
 }
 
-static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
+static vx_status infer_decode(struct vx_rpc_record *record, struct vx_rpc_desk *desk,
+                              struct vx_why *why)
 {
     struct vx_rpc *rpc = record->rpc;
     if (!record->payload) return vx_rpc_message_missing();
@@ -152,8 +152,8 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_why *why)
     vx_rpc_crew_large(rpc, record->call.body_bytes);
     vx_panic_note("decoding a body of bytes", record->call.body_bytes);
     struct vx_spans spans;
-    VX_TRY(infer_list_spans(record, &spans, why));
-    VX_TRY(infer_parse(record, &spans, why));
+    VX_TRY(infer_list_spans(record, desk, &spans, why));
+    VX_TRY(infer_parse(record, &desk->scratch, &spans, why));
     infer_name_coords(&rpc->options, &record->call);
     return VX_OK;
 }
@@ -174,10 +174,11 @@ void vx_rpc_gave(struct vx_call *call, u64 bytes)
     vx_rpc_govern_give(vx_rpc_place_of(record), bytes);
 }
 
-vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why)
+vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_rpc_desk *desk,
+                            struct vx_why *why)
 {
-    vx_status status = infer_decode(record, why);
-    vx_rpc_memory_give_scratch(&record->rpc->queues[record->queue].scratch);
+    vx_status status = infer_decode(record, desk, why);
+    vx_rpc_memory_give_scratch(&desk->scratch);
     if (status.fault) status = vx_rpc_access_pay(record, status, why);
     vx_rpc_message_drop(record);
     return status;

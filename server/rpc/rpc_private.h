@@ -37,6 +37,7 @@
 #include "server/rpc/rpc.h"
 #include "server/rpc/rpc_crew.h"
 #include "server/rpc/rpc_queue.h"
+#include "server/rpc/rpc_read.h"
 #include "server/rpc/rpc_tag.h"
 #include "server/rpc/rpc_turn.h"
 
@@ -107,7 +108,10 @@ struct vx_rpc_record {
     u64 read;
 
     struct vx_rpc_tag arrive, close, receive, send;
-    struct vx_link outgoing;  /* in a sender's mailbox */
+    struct vx_link outgoing; /* in a sender's or a reader's mailbox */
+    /* Of a message that a reader decoded; the sentence is in `end_text`. */
+    struct vx_rpc_tag read_back;
+    vx_status read_status;
     grpc_byte_buffer *answer; /* for a sender, or a child's until it is sent */
     grpc_call *grpc;
     gpr_timespec deadline;
@@ -151,9 +155,7 @@ struct vx_rpc_queue {
     struct vx_rpc_watch watch;
     int schedstat; /* the system's account of the thread; -1: none */
     struct vx_rpc_turn turn;
-    struct vx_span *spans;
-    void *scratch_block;
-    struct vx_arena scratch;
+    struct vx_rpc_desk desk;
 };
 
 /* Writes answers to sockets, so that the loop need not: gRPC writes on the thread that
@@ -179,8 +181,9 @@ struct vx_rpc {
     struct vx_rpc_accept *accept;
     void *registered[VX_METHODS_COUNT];
     struct vx_rpc_queue *queues;
-    struct vx_rpc_sender *senders; /* as many as queues */
-    atomic_int answers_coming;     /* set by vx_rpc_answers_coming */
+    struct vx_rpc_sender *senders; /* as many as queues, as */
+    struct vx_rpc_reader *readers;
+    atomic_int answers_coming; /* set by vx_rpc_answers_coming */
     size_t spans_max;
     struct vx_rpc_tag shutdown;
     bool started, stopped; /* loop only */
@@ -419,9 +422,7 @@ void vx_rpc_stream_served(struct vx_rpc_record *record);
 /* rpc_call.c: the owner is RPC until the loop is. */
 extern const char vx_rpc_shutting_down[]; /* Triton's sentence: clients match on it */
 
-/* rpc_infer.c: decodes the payload into the call, and drops the payload. */
-VX_MUST_USE vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_why *why);
-VX_MUST_USE vx_status vx_rpc_message_missing(void);
+VX_MUST_USE vx_status vx_rpc_message_missing(void); /* rpc_infer.c */
 
 /* rpc_metadata.c: takes from the headers what the call needs of them. */
 void vx_rpc_metadata_read(struct vx_rpc_record *record);

@@ -180,13 +180,18 @@ static void child_init(struct vx_rpc_record *child, struct vx_rpc_record *parent
     grpc_metadata_array_init(&child->metadata);
 }
 
-static void request_handle(struct vx_rpc_record *child)
+static void request_handle(struct vx_rpc_record *child, vx_status status,
+                           const struct vx_why *why)
 {
     struct vx_rpc *rpc = child->rpc;
-    struct vx_why why = {{0}};
-    vx_status status = vx_rpc_infer_read(child, &why);
-    if (status.fault) {
-        vx_rpc_refuse_bad(child, status, &why);
+    pthread_mutex_lock(&rpc->lock);
+    const bool over = child->parent->stream.over;
+    pthread_mutex_unlock(&rpc->lock);
+    if (over) {
+        if (!status.fault) vx_rpc_inputs_give(child);
+        vx_rpc_call_end(child, VX_CODE_CANCELLED, stream_left);
+    } else if (status.fault) {
+        vx_rpc_refuse_bad(child, status, why);
     } else if (atomic_load_explicit(&rpc->refusing, memory_order_relaxed)) {
         /* It was decoded all the same: the answer carries its id. */
         vx_rpc_inputs_give(child);
@@ -197,22 +202,51 @@ static void request_handle(struct vx_rpc_record *child)
     }
 }
 
-/* The message is the parent's payload; the child is in the queue already. */
-static void stream_take_request(struct vx_rpc_record *parent, struct vx_rpc_record *child)
+/* The next message may be received. */
+static void stream_is_read(struct vx_rpc_record *parent)
 {
     struct vx_rpc *rpc = parent->rpc;
-    child_init(child, parent);
-    pthread_mutex_lock(&rpc->lock);
-    bool over = parent->stream.over;
-    pthread_mutex_unlock(&rpc->lock);
-    if (over)
-        vx_rpc_call_end(child, VX_CODE_CANCELLED, stream_left);
-    else
-        request_handle(child);
     pthread_mutex_lock(&rpc->lock);
     parent->stream.reading = false;
     pthread_mutex_unlock(&rpc->lock);
     stream_step(parent);
+}
+
+static void on_read(void *context, bool ok)
+{
+    struct vx_rpc_record *child = context, *parent = child->parent;
+    struct vx_why why;
+    (void)ok;
+    const vx_status status = vx_rpc_reader_outcome(child, &why);
+    request_handle(child, status, &why);
+    stream_is_read(parent);
+    vx_rpc_record_unref(child);
+    vx_rpc_record_unref(parent);
+}
+
+/* The message is the parent's payload; the child is in the queue already. */
+static void stream_take_request(struct vx_rpc_record *parent, struct vx_rpc_record *child)
+{
+    struct vx_rpc *rpc = parent->rpc;
+    struct vx_why why = {{0}};
+    child_init(child, parent);
+    pthread_mutex_lock(&rpc->lock);
+    bool over = parent->stream.over;
+    pthread_mutex_unlock(&rpc->lock);
+    if (!over && vx_rpc_reader_wanted(child)) {
+        vx_rpc_record_ref(child);
+        vx_rpc_record_ref(parent);
+        vx_rpc_reader_give(child, on_read);
+        return;
+    }
+    if (over) {
+        vx_rpc_call_end(child, VX_CODE_CANCELLED, stream_left);
+    } else {
+        struct vx_rpc_desk *desk = &rpc->queues[child->queue].desk;
+        const vx_status status = vx_rpc_infer_read(child, desk, &why);
+        request_handle(child, status, &why);
+    }
+    stream_is_read(parent);
 }
 
 static void stream_read_end(struct vx_rpc_record *parent)

@@ -1,6 +1,6 @@
 # Calls from outside: gRPC, and the RPCs beside inference.
 if(VX_SERVER)
-  foreach(name test_rpc_accept test_rpc_crew test_rpc_infer_stream test_rpc_lends test_rpc_listen test_rpc_peers test_rpc_stream_leaving test_rpc_streams)
+  foreach(name test_rpc_accept test_rpc_crew test_rpc_infer_stream test_rpc_lends test_rpc_listen test_rpc_peers test_rpc_read test_rpc_stream_leaving test_rpc_streams)
     vx_unit_test(NAME ${name}
       SOURCES tests/unit/server/rpc/rpc_harness.c tests/unit/server/rpc/rpc_client.c LIBS server)
   endforeach()

@@ -52,6 +52,7 @@ static bool slot_take(void *context, size_t bytes, struct vx_place *slot)
     struct rpc_server *server = context;
     *slot = (struct vx_place){.kind = VX_PLACE_ARENA};
     if (!bytes) return true; /* no slot */
+    if (server->options.on_slot) server->options.on_slot(bytes);
     i32 found = -1;
     pthread_mutex_lock(&server->slots_lock);
     for (i32 i = 0; i < SLOTS_COUNT && found < 0 && bytes <= SLOT_BYTES; i++)
@@ -227,6 +228,7 @@ static void loop_open(struct rpc_server *server)
                                  ? server->options.receive_bytes_max
                                  : 48 << 20,
         .streams_max = server->options.streams_max ? server->options.streams_max : 16,
+        .reader_bytes = server->options.reader_bytes,
         .message_bytes_max = server->options.message_bytes_max
                                  ? server->options.message_bytes_max
                                  : 64 << 20,

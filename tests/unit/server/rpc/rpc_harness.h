@@ -40,8 +40,10 @@ struct rpc_server_options {
     i32 threads;         /* 0: two */
     i32 calls_max, streams_max, connections_max;
     i64 message_bytes_max, receive_bytes_max;
+    size_t reader_bytes; /* 0 = as set by itself */
     i64 receive_ns_max, send_ns_max;
-    u64 arena_bytes; /* that connections share; 0: they share nothing */
+    u64 arena_bytes;               /* that connections share; 0: they share nothing */
+    void (*on_slot)(size_t bytes); /* before a tensor gets its slot; any thread */
     void (*on_disconnected)(void *server, u64 connection); /* any thread */
     void (*on_refused)(void *server, const struct vx_rpc_refusal *refusal); /* the same */
     /* Called on the loop instead of the echo; NULL echoes every call. */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/rpc/rpc_private.h"
+
+#include "engine/base/process/alloc.h"
+#include "engine/base/process/check.h"
+#include "engine/base/process/thread.h"
+
+#include <stdio.h>
+
+/* A message from this size on is decoded by a reader: it takes 10 ms and more, on a busy machine a
+ * second, in which small requests of the same queue would wait.  Smaller ones are decoded faster
+ * than two threads tell each other. */
+#define READER_BYTES (32 << 20)
+
+struct vx_rpc_reader {
+    struct vx_rpc *rpc;
+    struct vx_mailbox mail; /* holds vx_rpc_record.outgoing; `stop` is the last */
+    struct vx_link stop;
+    pthread_t thread;
+    bool running;
+    struct vx_rpc_desk desk;
+};
+
+vx_status vx_rpc_desk_open(struct vx_rpc_desk *desk, size_t spans_max)
+{
+    desk->spans = vx_alloc(spans_max * sizeof *desk->spans);
+    desk->scratch_block = vx_alloc(VX_INFER_SCRATCH_BYTES);
+    VX_ENSURE(desk->spans && desk->scratch_block, RESOURCE_EXHAUSTED,
+              "no memory to decode requests in");
+    vx_arena_init(&desk->scratch, desk->scratch_block, VX_INFER_SCRATCH_BYTES);
+    return VX_OK;
+}
+
+void vx_rpc_desk_close(struct vx_rpc_desk *desk)
+{
+    vx_free(desk->spans);
+    vx_free(desk->scratch_block);
+}
+
+vx_status vx_rpc_readers_open(struct vx_rpc *rpc)
+{
+    const i32 threads = rpc->options.threads;
+    rpc->readers = vx_alloc_zero((size_t)threads * sizeof *rpc->readers);
+    VX_ENSURE(rpc->readers, RESOURCE_EXHAUSTED, "no memory for the readers");
+    for (i32 i = 0; i < threads; i++) {
+        rpc->readers[i].rpc = rpc;
+        vx_mailbox_init(&rpc->readers[i].mail, NULL, NULL);
+    }
+    for (i32 i = 0; i < threads; i++)
+        VX_TRY(vx_rpc_desk_open(&rpc->readers[i].desk, rpc->spans_max));
+    return VX_OK;
+}
+
+/* The call to gRPC that a record belongs to. */
+static struct vx_rpc_record *record_of_call(struct vx_rpc_record *record)
+{
+    return record->parent ? record->parent : record;
+}
+
+/* A batch of nothing is done at once: its tag comes to the call's queue. */
+static void reader_decode(struct vx_rpc_reader *reader, struct vx_rpc_record *record)
+{
+    struct vx_why why = {{0}};
+    record->read_status = vx_rpc_infer_read(record, &reader->desk, &why);
+    snprintf(record->end_text, sizeof record->end_text, "%s", why.text);
+    vx_rpc_batch_start(record_of_call(record), NULL, 0, &record->read_back);
+}
+
+static void reader_run(void *context)
+{
+    struct vx_rpc_reader *reader = context;
+    vx_alloc_freeze();
+    for (;;) {
+        struct vx_link *next;
+        for (struct vx_link *link = vx_mailbox_wait_all(&reader->mail); link;
+             link = next) {
+            next = link->next;
+            if (link == &reader->stop) return;
+            reader_decode(reader, VX_CONTAINER(link, struct vx_rpc_record, outgoing));
+        }
+    }
+}
+
+vx_status vx_rpc_readers_start(struct vx_rpc *rpc)
+{
+    for (i32 i = 0; i < rpc->options.threads; i++) {
+        struct vx_rpc_reader *reader = &rpc->readers[i];
+        VX_TRY(vx_thread_open(&reader->thread, VX_ROLE_RPC, reader_run, reader));
+        reader->running = true;
+    }
+    return VX_OK;
+}
+
+void vx_rpc_readers_close(struct vx_rpc *rpc)
+{
+    for (i32 i = 0; rpc->readers && i < rpc->options.threads; i++) {
+        struct vx_rpc_reader *reader = &rpc->readers[i];
+        if (reader->running) {
+            vx_mailbox_give(&reader->mail, &reader->stop);
+            pthread_join(reader->thread, NULL);
+        }
+        vx_mailbox_fini(&reader->mail);
+        vx_rpc_desk_close(&reader->desk);
+    }
+    vx_free(rpc->readers);
+    rpc->readers = NULL;
+}
+
+bool vx_rpc_reader_wanted(const struct vx_rpc_record *record)
+{
+    const size_t set = record->rpc->options.reader_bytes;
+    return record->payload &&
+           grpc_byte_buffer_length(record->payload) >= (set ? set : READER_BYTES);
+}
+
+void vx_rpc_reader_give(struct vx_rpc_record *record, void (*on)(void *record, bool ok))
+{
+    record->read_back = (struct vx_rpc_tag){on, record};
+    vx_mailbox_give(&record->rpc->readers[record->queue].mail, &record->outgoing);
+}
+
+vx_status vx_rpc_reader_outcome(struct vx_rpc_record *record, struct vx_why *why)
+{
+    *why = (struct vx_why){{0}};
+    snprintf(why->text, sizeof why->text, "%s", record->end_text);
+    vx_rpc_record_unref(record_of_call(record)); /* of the batch; another one is there */
+    return record->read_status;
+}
