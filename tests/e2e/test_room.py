@@ -111,6 +111,6 @@ def test_settings_that_no_worker_could_map(repository, tmp_path):
 @needs_little_address_space
 def test_address_space_that_is_enough(repository, tmp_path):
     processors = len(os.sched_getaffinity(0))
-    enough = (256 + 256 + 80 * (13 + processors + 2 * 2)) * MIB
+    enough = (256 + 256 + 80 * (13 + processors + 3 * 2)) * MIB
     what, log = outcome(repository, tmp_path, resource.RLIMIT_AS, enough, "--rpc-threads", "2")
     assert what == "ready", log

@@ -32,8 +32,8 @@ static const struct {
      6 * GIB + GIB / 2 + (256 + 6 * 80) * (i64)1048576, "RLIMIT_AS", "cache_bytes"},
     {"cpu", offsetof(struct vx_room, data_bytes),
      4 * GIB + GIB / 2 + (256 + 6 * 80) * (i64)1048576, "RLIMIT_DATA", "device_bytes"},
-    {"cpu", offsetof(struct vx_room, threads), 13 + 2 + 4 + 6, "pids.max", "--threads"},
-    {"cpu,cpu", offsetof(struct vx_room, threads), 13 + 2 + 4 + 12, "pids.max",
+    {"cpu", offsetof(struct vx_room, threads), 13 + 2 + 6 + 6, "pids.max", "--threads"},
+    {"cpu,cpu", offsetof(struct vx_room, threads), 13 + 2 + 6 + 12, "pids.max",
      "--rpc-threads"},
     {"cuda:0", offsetof(struct vx_room, memory_bytes), 2 * GIB + 256 * (i64)1048576,
      "limit of memory", "--arena-bytes"},
@@ -74,7 +74,7 @@ START_TEST(a_collector_needs_a_thread)
     struct vx_room room = any;
     struct vx_why why = {""};
     vx_config_defaults(&config);
-    room.threads = 13 + 2 + 4 + 6;
+    room.threads = 13 + 2 + 6 + 6;
     room.threads_why = "pids.max";
     ck_assert(!vx_room_check(&config, 2, &room, &why).fault);
     strcpy(config.otlp_endpoint, "http://127.0.0.1:4318");
