@@ -74,7 +74,6 @@ VX_DEVICE void tile_keys(const struct vx_mask_order_args *args, uint32_t keys[IT
     const int32_t group = (int32_t)vx_block_y();
     const int64_t begin = (int64_t)vx_block_x() * VX_ORDER_TILE;
     const uint32_t count = tile_count(args, begin);
-    const int32_t *rows = args->rows_in + group * args->n + begin;
     /* The masks of 3^3 are words, as keys are: all are loaded before the first is used. */
     const int32_t cube = args->run && args->bits == VX_ORDER_CUBE && !args->rows_in;
     const uint32_t *words = args->keys_in ? args->keys_in + group * args->n : args->masks;
@@ -88,7 +87,8 @@ VX_DEVICE void tile_keys(const struct vx_mask_order_args *args, uint32_t keys[IT
     for (uint32_t k = 0; k < ITEMS; k++) {
         const uint32_t at = k * VX_ORDER_THREADS + vx_thread();
         if (at >= count) continue;
-        const int64_t row = args->rows_in ? rows[at] : begin + at;
+        int64_t row = begin + at;
+        if (args->rows_in) row = args->rows_in[group * args->n + row];
         keys[k] = cube ? cube_key(args, keys[k])
                        : rank_bits(args, args->masks + row * args->words, args->key_low,
                                    args->key_bits, group);
@@ -163,8 +163,8 @@ struct sweep_memory {
 /* The tile that a block has taken, and this pass's words. */
 struct sweep {
     int64_t tile, tiles, span;
-    uint32_t *counts, *sums,
-        *through; /* the tiles', the spans', of this thread's digits */
+    /* The tiles', the spans', and what is before the spans' ends, of this thread's digits. */
+    uint32_t *counts, *sums, *through;
     int32_t said; /* 1: this thread's digits exist */
 };
 

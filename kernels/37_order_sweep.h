@@ -1,12 +1,13 @@
 /* 37_order_sweep - the large sort: how often each digit is there, and a pass in one launch.
  *
- * Math     key(p)         = keys_in[g,p], or the bits of the rank of row rows_in[g,p] (05)
+ * Math     key(p)         = keys_in[g,p]; of order_digits without keys_in the bits of the rank of
+ *                           row rows_in[g,p] (05)
  *          totals[d,g,x]  = the places p whose key has x as digit d
  *          place(p)       = sum over x below p's digit of totals[g,x]
  *                           + the places before p that have p's digit
  *          rows_out[g, place(p)] = rows_in[g,p]   keys_out[g, place(p)] = key(p)
  * Shapes   masks (N,W)  keys, rows (G,N)  totals (digits, G, VX_ORDER_BINS)
- *          state (digits, G, vx_sweep_words(tiles))
+ *          state (digits, G, vx_sweep_layout_of(tiles).words)
  * Types    u32 masks, keys, totals and state, i32 rows.
  * Idea     order_clear, then order_digits: the totals of up to four digits in one look at the
  *          masks, for which order does not matter, and the keys.  Then order_sweep for each digit,
@@ -18,10 +19,10 @@
  *          of a span by SAID.  A tile adds up its own span's tiles, and spans back to one that
  *          knows all before it.
  * Cost     order_digits: N * (4 or 4W + 4) bytes.  order_sweep: N * 16 bytes, 1 KiB out per tile
- *          and at most 32 KiB in from the tiles of its span.
- * Limits   N < 2^30.  Keys of 1 to 32 bits, digits of 1 to VX_ORDER_DIGIT.  State and totals are
+ *          and at most 15 KiB in from the tiles of its span, 10 KiB from each four spans.
+ * Limits   N <= 2^30.  Keys of 1 to 32 bits, digits of 1 to VX_ORDER_DIGIT.  State and totals are
  *          zero when order_digits (totals, by order_clear) and order_sweep (state, by
- *          order_digits) begin.  The tile of the text is the one that `tiles` was counted for.
+ *          order_digits) begin.
  * Order    exact: a stable sort has one answer.
  * Oracle   37_order_sweep_ref.c, tests/oracle/cases_order.c; the large sort as a whole:
  *          tests/unit/kernels/test_kernels_order.c.

@@ -14,7 +14,8 @@
  * Thread   any; one thread at a time works on a call.
  * Limits   the arena; those of regions.h.
  * Fails    as vx_regions_use; UNIMPLEMENTED if regions are not served, RESOURCE_EXHAUSTED
- *          if there is no free slot or no model serves so many voxels, FAILED_PRECONDITION for a region that its client has
+ *          if there is no free slot or no model serves so many voxels,
+ *          FAILED_PRECONDITION for a region that its client has
  *          truncated.  After a failure the call holds neither references nor slots.
  *
  * SPDX-License-Identifier: Apache-2.0

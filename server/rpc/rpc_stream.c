@@ -180,14 +180,19 @@ static void child_init(struct vx_rpc_record *child, struct vx_rpc_record *parent
     grpc_metadata_array_init(&child->metadata);
 }
 
+static bool stream_is_over(struct vx_rpc_record *parent)
+{
+    pthread_mutex_lock(&parent->rpc->lock);
+    const bool over = parent->stream.over;
+    pthread_mutex_unlock(&parent->rpc->lock);
+    return over;
+}
+
 static void request_handle(struct vx_rpc_record *child, vx_status status,
                            const struct vx_why *why)
 {
     struct vx_rpc *rpc = child->rpc;
-    pthread_mutex_lock(&rpc->lock);
-    const bool over = child->parent->stream.over;
-    pthread_mutex_unlock(&rpc->lock);
-    if (over) {
+    if (stream_is_over(child->parent)) {
         if (!status.fault) vx_rpc_inputs_give(child);
         vx_rpc_call_end(child, VX_CODE_CANCELLED, stream_left);
     } else if (status.fault) {
@@ -227,12 +232,9 @@ static void on_read(void *context, bool ok)
 /* The message is the parent's payload; the child is in the queue already. */
 static void stream_take_request(struct vx_rpc_record *parent, struct vx_rpc_record *child)
 {
-    struct vx_rpc *rpc = parent->rpc;
     struct vx_why why = {{0}};
     child_init(child, parent);
-    pthread_mutex_lock(&rpc->lock);
-    bool over = parent->stream.over;
-    pthread_mutex_unlock(&rpc->lock);
+    const bool over = stream_is_over(parent);
     if (!over && vx_rpc_reader_wanted(child)) {
         vx_rpc_record_ref(child);
         vx_rpc_record_ref(parent);
@@ -242,7 +244,7 @@ static void stream_take_request(struct vx_rpc_record *parent, struct vx_rpc_reco
     if (over) {
         vx_rpc_call_end(child, VX_CODE_CANCELLED, stream_left);
     } else {
-        struct vx_rpc_desk *desk = &rpc->queues[child->queue].desk;
+        struct vx_rpc_desk *desk = &child->rpc->queues[child->queue].desk;
         const vx_status status = vx_rpc_infer_read(child, desk, &why);
         request_handle(child, status, &why);
     }

@@ -100,6 +100,13 @@ START_TEST(who_leaves_meanwhile_leaves_nothing)
 }
 END_TEST
 
+static void *release_later(void *unused)
+{
+    rpc_sleep_ms(100); /* sleep: the end of the server begins meanwhile */
+    atomic_store(&held, 0);
+    return unused;
+}
+
 /* The end of the server waits for a reader. */
 START_TEST(the_end_waits_for_it)
 {
@@ -112,8 +119,11 @@ START_TEST(the_end_waits_for_it)
     rpc_client_open(&client, channel, RPC_INFER, 60000);
     ck_assert(rpc_client_send(&client, body, length));
     VX_WAIT_UNTIL(atomic_load(&inside) == 1);
-    atomic_store(&held, 0);
+    pthread_t later;
+    ck_assert_int_eq(pthread_create(&later, NULL, release_later, NULL), 0);
     rpc_server_close(server);
+    ck_assert_int_eq(atomic_load(&held), 0);
+    ck_assert_int_eq(pthread_join(later, NULL), 0);
     rpc_client_close(&client, &result);
     ck_assert(result.code == GRPC_STATUS_OK || result.code == GRPC_STATUS_UNAVAILABLE);
     grpc_channel_destroy(channel);
