@@ -8,7 +8,6 @@ would read are held against deploy/grafana and the other services.
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -16,7 +15,8 @@ import urllib.request
 
 import yaml
 
-from container_rig import BASE, HEALTHY_SECONDS, TREE, WORK, Failed, expect, run, say
+from container_rig import (BASE, HEALTHY_SECONDS, TREE, WORK, Failed, expect, free_address, run,
+                           say)
 
 PROMETHEUS = "localhost/standin/prometheus:debian"
 PROJECT = "voxeld-test"
@@ -82,11 +82,6 @@ def make_prometheus(path):
         'WORKDIR /prometheus\nVOLUME /prometheus\nENTRYPOINT ["/bin/prometheus"]\n'
     )
     run("buildah", "bud", "--pull-never", "-t", PROMETHEUS, folder)
-
-
-def free_address():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return f"127.0.0.1:{one.getsockname()[1]}"
 
 
 class Compose:

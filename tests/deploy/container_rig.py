@@ -10,7 +10,10 @@ build/container, and gone at the end; the bootstrapped base stays there for the 
 
 import os
 import pathlib
+import random
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -36,6 +39,7 @@ exec env LD_LIBRARY_PATH=/ccache /ccache/ccache "$@"
 # For everything, and more than thirty times what it takes on two quiet cores: CTest's limit
 # (container.cmake) is later, and then nobody cleans up.
 SECONDS = 3300
+PORT_FIRST = 10000  # to publish; below are the ports of services that a machine may have
 HEALTHY_SECONDS = 300  # of a start that takes a tenth of one
 START = time.monotonic()
 
@@ -84,6 +88,24 @@ def skip(why):
 
 def say(text):
     print(f"[{time.monotonic() - START:5.1f} s] {text}", flush=True)
+
+
+def free_address():
+    """A loopback address to publish, below the ports that the kernel gives to whoever asks for 0.
+
+    While a container is up, and after one that nobody took down, the firewall sends what comes
+    for its port into the container.  No other test may get such a port: its clients are refused.
+    """
+    first_given = int(
+        pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]
+    )
+    for port in random.sample(range(PORT_FIRST, first_given), 100):
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return f"127.0.0.1:{port}"
+        except OSError:
+            pass
+    raise Failed(f"none of 100 ports from {PORT_FIRST} to {first_given - 1} is free")
 
 
 def run(*command, check=True):
@@ -184,17 +206,19 @@ def prepare():
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         skip(f"{', '.join(missing)} not installed (deploy/install-deps --container)")
-    remove_storage()
-    for name in ("tmp", "networks", "run", "storage"):
-        (WORK / name).mkdir(parents=True, exist_ok=True)
-    (WORK / "containers.conf").write_text(CONTAINERS_CONF.format(work=WORK))
-    (WORK / "storage.conf").write_text(STORAGE_CONF.format(work=WORK))
+    # A run that is told to end takes its containers down too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED: ended by SIGTERM"))
     os.environ.update(
         CONTAINERS_CONF=str(WORK / "containers.conf"),
         CONTAINERS_STORAGE_CONF=str(WORK / "storage.conf"),
         BUILDAH_ISOLATION="chroot",
         LC_ALL="C.UTF-8",
     )
+    remove_storage()
+    for name in ("tmp", "networks", "run", "storage"):
+        (WORK / name).mkdir(parents=True, exist_ok=True)
+    (WORK / "containers.conf").write_text(CONTAINERS_CONF.format(work=WORK))
+    (WORK / "storage.conf").write_text(STORAGE_CONF.format(work=WORK))
     try:
         make_base()
     except Failed as why:
@@ -204,15 +228,16 @@ def prepare():
     probe = run("podman", "import", BASE_TAR, BASE, check=False)
     if probe.returncode == 0:
         probe = run(
-            "podman", "run", "--rm", *HARDENED, "-p", "127.0.0.1::9", BASE, "true", check=False
+            "podman", "run", "--rm", *HARDENED, "-p", f"{free_address()}:9", BASE, "true",
+            check=False
         )
     if probe.returncode != 0:
         skip(f"podman cannot run a container here: {probe.stderr.strip()[-400:]}")
 
 
 def remove_storage():
-    """Ends what runs and deletes everything but the base."""
-    if (WORK / "containers.conf").exists() and "CONTAINERS_CONF" in os.environ:
+    """Ends what runs, of a run before too, and deletes everything but the base."""
+    if (WORK / "containers.conf").exists():
         subprocess.run(
             ["podman", "rm", "--all", "--force", "--time", "2"],
             check=False,

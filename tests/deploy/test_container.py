@@ -28,6 +28,7 @@ from container_rig import (
     Failed,
     build,
     expect,
+    free_address,
     make_cuda_base,
     make_rocm_base,
     prepare,
@@ -102,6 +103,7 @@ def check_licences(tag):
 def start(tag, *options, name=None, healthy=True):
     """Starts the image as a careful operator would and waits until it says healthy."""
     name = name or "voxeld-" + tag.rsplit(":", maxsplit=1)[-1]
+    grpc, http = free_address(), free_address()
     run(
         "podman",
         "run",
@@ -112,9 +114,9 @@ def start(tag, *options, name=None, healthy=True):
         *NO_SHELL,
         *options,
         "-p",
-        "127.0.0.1::8001",
+        f"{grpc}:8001",
         "-p",
-        "127.0.0.1::8002",
+        f"{http}:8002",
         tag,
     )
     if not healthy:
@@ -126,8 +128,7 @@ def start(tag, *options, name=None, healthy=True):
             raise Failed(f"{name} is not healthy after {HEALTHY_SECONDS} s")
         time.sleep(0.2)  # sleep: between two looks
     say(f"{name}: healthy")
-    ports = [run("podman", "port", name, f"{port}/tcp").stdout.strip() for port in (8001, 8002)]
-    return name, ports[0], ports[1]
+    return name, grpc, http
 
 
 def check_confined(name):
