@@ -101,6 +101,7 @@ static inline const char *vx_bound_remedy(enum vx_bound bound)
  * (N, 3) INT32 and feats (N, feats_channels) FP32, FP16 or BF16. */
 struct vx_signature {
     char coords_name[VX_NAME_BYTES];
+    char axes[4]; /* columns 1 to 3 of coords, "zyx"; "" = network.json does not say */
     char feats_name[VX_NAME_BYTES];
     i32 feats_channels;
     i32 outputs_count;

@@ -177,6 +177,10 @@ static void take_limit(const struct voxel_field *entry, struct voxel_model_limit
         if (sscanf(text, "%dx%dx%d", &shape[0], &shape[1], &shape[2]) == 3 &&
             shape[0] > 0 && shape[1] > 0 && shape[2] > 0)
             memcpy(limits->spatial_shape, shape, sizeof shape);
+    } else if (key.bytes == 4 && !memcmp(key.data, "axes", 4)) {
+        if (strlen(text) == 3 && strchr(text, 'x') && strchr(text, 'y') &&
+            strchr(text, 'z'))
+            memcpy(limits->axes, text, sizeof limits->axes);
     }
 }
 

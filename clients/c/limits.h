@@ -19,6 +19,7 @@ struct voxel_model_limits {
     int64_t voxels_max; /* of one request; 0: not known */
     char bound[32];     /* what would have to be larger, "cache_bytes"; "": not known */
     int32_t spatial_shape[3]; /* columns 1 to 3 are below these; zeros: any */
+    char axes[4];             /* of columns 1 to 3, "zyx"; "": not known */
 };
 /* Zeros from a server that has no ModelConfig. */
 enum voxel_code voxel_model_limits_get(struct voxel_client *client,

@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/limits.h"
+#include "clients/cli/axes.h"
 #include "clients/cli/load.h"
 #include "clients/cli/plain.h"
 #include "clients/cli/shm.h"
@@ -324,10 +325,11 @@ static int run_bench(const struct bench_options *o, struct cloud *cloud)
     int code;
     if (voxel_model_info_get(bench.client, &name, &info, &error)) {
         code = cli_say_error("bench", o->server, &error);
-    } else if (!o->file && voxel_model_limits_get(bench.client, &name, &limits, &error)) {
+    } else if (voxel_model_limits_get(bench.client, &name, &limits, &error)) {
         code = cli_say_error("bench", o->server, &error);
         voxel_info_free(info);
     } else {
+        if (o->file && *limits.axes) cloud_place(cloud, limits.axes);
         code = o->file ? CLI_DONE : make_cloud(o, &limits, cloud);
         if (!code) code = run_model(o, &bench, info, cloud);
         voxel_info_free(info);

@@ -212,6 +212,8 @@ enum voxel_code cloud_make(const struct points *points, double size, struct clou
                            struct voxel_error *error)
 {
     memset(cloud, 0, sizeof *cloud);
+    memcpy(cloud->axes, "xyz", sizeof cloud->axes);
+    cloud->named = points->named;
     cloud->whole = points->whole && size <= 0;
     cloud->sized = size > 0 || points->voxel_size[0] > 0;
     for (int k = 0; k < 3; k++) {
@@ -353,6 +355,7 @@ enum voxel_code cloud_make_shell(int64_t count, const int32_t shape[3],
     else
         tile_shells(count, shape, (least + 1) / 2, cloud);
     cloud->count = count;
+    memcpy(cloud->axes, "xyz", sizeof cloud->axes);
     for (int k = 0; k < 3; k++) cloud->size[k] = 1.0;
     cloud->whole = true;
     return VOXEL_OK;
@@ -398,7 +401,7 @@ void cloud_fini(struct cloud *cloud)
 bool cloud_has_cubes(const struct cloud *cloud)
 {
     double stride[3] = {1, 1, 1};
-    if (cloud->stride && !voxel_stride_read(cloud->stride, stride)) return false;
+    if (*cloud->stride && !voxel_stride_read(cloud->stride, stride)) return false;
     return cloud->size[0] == cloud->size[1] && cloud->size[1] == cloud->size[2] &&
            stride[0] == stride[1] && stride[1] == stride[2];
 }

@@ -33,17 +33,22 @@
 /* Fewer voxels may well lie apart: key points, or the corners of a test. */
 #define CLOUD_SCATTER_MIN 64
 
+/* Room for three numbers. */
+#define CLOUD_SIZE_BYTES 64
+
 struct cloud {
     int64_t count;
     int32_t *coords;  /* [count, 4]: the sample, then three axes */
+    char axes[4];     /* of columns 1 to 3, "xyz" until axes_place says another order */
+    bool named;       /* the file names its axes: a .ply */
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */
     double size[3]; /* of a voxel, in the file's units; 1 if integers come without one */
     bool sized;     /* it was given; else nobody said what a unit is */
     bool whole;     /* the coordinates are the file's integers, unchanged */
     /* Of the voxels of another set than the request's (sparse.h): how many voxels of the
-     * request one is, "2x2x2".  `size` has it already.  NULL = they are the request's. */
-    const char *stride;
+     * request one is, "2x2x2".  `size` has it already.  "" = they are the request's. */
+    char stride[CLOUD_SIZE_BYTES];
     int64_t merged;  /* points that fell into the voxel of an earlier point */
     int64_t dropped; /* points without a position: NaN or infinite */
     /* Hardly a voxel has another beside it, of CLOUD_SCATTER_MIN or more: as of positions
@@ -76,7 +81,6 @@ void cloud_fini(struct cloud *cloud);
  * differs, which readers must see. */
 bool cloud_has_cubes(const struct cloud *cloud);
 /* Writes "0.1", or "0.2 0.1 0.4". */
-#define CLOUD_SIZE_BYTES 64
 const char *cloud_size_text(const struct cloud *cloud, char text[CLOUD_SIZE_BYTES]);
 
 #endif

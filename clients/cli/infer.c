@@ -3,7 +3,10 @@
 
 #include "clients/c/digest.h"
 #include "clients/c/error.h"
+#include "clients/c/limits.h"
+#include "clients/cli/axes.h"
 #include "clients/cli/coords_ref.h"
+#include "clients/cli/deliver.h"
 #include "clients/cli/out.h"
 #include "clients/cli/render/render.h"
 #include "clients/cli/save.h"
@@ -21,7 +24,7 @@
 
 struct infer_options {
     const char *server, *model, *file, *out, *picture, *output, *dtype, *id, *coords_ref,
-        *feats, *shape, *token_file, *traceparent;
+        *feats, *shape, *token_file, *traceparent, *axes;
     struct cli_tls tls;
     struct view_options view;
     double voxel, timeout_ms;
@@ -38,8 +41,10 @@ static const char examples[] =
     "Columns: of 4 columns the first is the sample (0 to 511; in a .ply the property\n"
     "sample). The others are three axes (-131072 to 131071), in the order that the\n"
     "network was trained with: pass spconv's [b, z, y, x] unchanged. x, y and z of a\n"
-    ".ply are columns 1, 2 and 3; for a network trained with [b, z, y, x] use a .npz,\n"
-    "or a .ply with x and z exchanged.\n\n"
+    ".ply are put into the order that the model's network.json says "
+    "(inputs.coords.axes,\n"
+    "shown by voxel models), or --axes; if neither says one, they are columns 1, 2 and\n"
+    "3. A .ply and a picture that are written have x, y and z by the same order.\n\n"
     "Voxels: integers are voxels, and each voxel may occur once. Other points, and all\n"
     "points with --voxel, are put on a grid: points that share a voxel are merged, and\n"
     "their feats are averaged. The voxel_size of a file of integers (a comment of a\n"
@@ -90,18 +95,24 @@ static enum voxel_code check_paths(const struct infer_options *options,
     return code;
 }
 
+static bool ends_in(const char *path, const char *ending)
+{
+    const char *dot = path ? strrchr(path, '.') : NULL;
+    return dot && strcmp(dot, ending) == 0;
+}
+
 static int check_idle(const struct command *command, const struct infer_options *o)
 {
     static const char drawn[] = "it applies only to --render PNG";
-    const char *ending = strrchr(o->file, '.');
-    bool ply = ending && strcmp(ending, ".ply") == 0;
-    bool npy = ending && strcmp(ending, ".npy") == 0;
+    const bool ply = ends_in(o->file, ".ply"), npy = ends_in(o->file, ".npy");
     const struct option_idle idle[] = {
         {"sample", !o->picture, drawn},
         {"view", !o->picture, drawn},
         {"size", !o->picture, drawn},
         {"up", !o->picture, drawn},
         {"isometric", !o->picture, drawn},
+        {"axes", !ply && !o->picture && !ends_in(o->out, ".ply"),
+         "it applies only to a .ply or a picture"},
         {"layers", o->quiet, "--quiet hides what it prints"},
         {"raw-feats", npy, "it applies only to feats of a .ply or .npz"},
         {"raw-feats", ply && !o->feats, "it applies only to --feats NAMES"},
@@ -128,6 +139,10 @@ static int check_options(const struct command *command, struct infer_options *op
         fprintf(stderr, "voxel infer: --resend needs --coords-ref NAME\n");
         return CLI_USAGE;
     }
+    if (options->axes && !axes_are_valid(options->axes))
+        return options_bad(command, "axes",
+                           "the axes of columns 1 to 3, such as xyz or zyx",
+                           options->axes);
     if (options->coords_ref && !coords_ref_parse(options->coords_ref, &options->geometry))
         return options_bad(command, "coords-ref",
                            "what --name-geometry printed, NAME:DIGEST, or NAME",
@@ -141,86 +156,6 @@ static int check_options(const struct command *command, struct infer_options *op
     if (check_idle(command, options)) return CLI_USAGE;
     if (check_paths(options, &error)) return cli_say_input("infer", &error);
     return view_read(command, &options->view, &options->render);
-}
-
-/* Names the output if there are several, since the file's name does not tell. */
-static void say_wrote(const struct infer_options *options, const char *path,
-                      const struct voxel_answer *answer,
-                      const struct voxel_tensor *output)
-{
-    if (options->quiet) return;
-    if (answer->outputs_count == 1)
-        printf("wrote %s\n", path);
-    else
-        printf("wrote %s: output %s (--output NAME takes another)\n", path, output->name);
-}
-
-/* Writes the output and, if the format has none beside it, the file of its coords. */
-static int write_one(const struct infer_options *options, const struct cloud *own,
-                     const struct voxel_answer *answer, const struct voxel_tensor *output)
-{
-    struct voxel_error error;
-    struct save_beside beside;
-    cli_progress("writing");
-    if (save_output(options->out, own, output, &beside, &error))
-        return cli_say_input("infer", &error);
-    cli_progress(NULL);
-    say_wrote(options, options->out, answer, output);
-    if (!options->quiet && *beside.path)
-        printf("wrote %s: the coords of each row (the sample, then three axes)\n",
-               beside.path);
-    return CLI_DONE;
-}
-
-static int write_all(const struct infer_options *options, const struct cloud *cloud,
-                     const struct voxel_answer *answer)
-{
-    struct voxel_error error;
-    cli_progress("writing");
-    if (save_all(options->out, cloud, answer, &error))
-        return cli_say_input("infer", &error);
-    cli_progress(NULL);
-    if (!options->quiet)
-        printf("wrote %s: all %" PRId32 " outputs (--output NAME takes one)\n",
-               options->out, answer->outputs_count);
-    return CLI_DONE;
-}
-
-/* Writes the file and the picture. */
-static int deliver(const struct infer_options *options, const struct cloud *cloud,
-                   const struct voxel_answer *answer)
-{
-    struct voxel_error error;
-    struct cloud own;
-    if (!options->out && !options->picture) return CLI_DONE;
-    if (answer->outputs_count == 0) {
-        fprintf(stderr, "voxel infer: the answer has no output\n");
-        return CLI_REFUSED;
-    }
-    const struct voxel_tensor *output = &answer->outputs[0];
-    if (options->output) output = voxel_answer_find(answer, options->output);
-    if (!output) {
-        fprintf(stderr, "voxel infer: the answer has no output '%s'\n", options->output);
-        return CLI_REFUSED;
-    }
-    if (sparse_cloud(cloud, answer, output, &own, &error))
-        return cli_say_input("infer", &error);
-    int code = CLI_DONE;
-    if (options->out && !options->output && save_takes_all(options->out, answer))
-        code = write_all(options, cloud, answer);
-    else if (options->out)
-        code = write_one(options, &own, answer, output);
-    if (code) return code;
-    if (options->picture) {
-        cli_progress("drawing");
-        const struct render_scene scene = {
-            .cloud = &own, .output = output, .sample = (int32_t)options->sample};
-        if (render_png(options->picture, &scene, &options->render, &error))
-            return cli_say_input("infer", &error);
-        cli_progress(NULL);
-        say_wrote(options, options->picture, answer, output);
-    }
-    return CLI_DONE;
 }
 
 /* Sends the request with the coordinates, or with their name instead. */
@@ -314,15 +249,32 @@ static void warn_of_ones(const struct infer_options *options, const struct cloud
         options->file, cloud->offers);
 }
 
+/* Puts the columns into the order that the user says, or the model. */
+static void place_columns(const struct infer_options *options,
+                          const struct voxel_model_limits *limits, struct cloud *cloud)
+{
+    const char *axes = options->axes ? options->axes : limits->axes;
+    if (!*axes) return;
+    cloud_place(cloud, axes);
+    if (cloud->named && !options->quiet && strcmp(axes, "xyz") != 0)
+        fprintf(stderr,
+                "voxel infer: %s: columns 1 to 3 of coords are %c, %c and %c, as %s\n",
+                options->file, axes[0], axes[1], axes[2],
+                options->axes ? "--axes says" : "the model's network.json says");
+}
+
 /* Gets the model's inputs and makes their tensors from the cloud. */
 static int ask_model(const struct infer_options *options, struct sending *sending,
-                     const struct cloud *cloud)
+                     struct cloud *cloud)
 {
     const struct voxel_model_name name = {options->model, options->version};
+    struct voxel_model_limits limits;
     struct model_inputs inputs;
     struct voxel_error error;
-    if (voxel_model_info_get(sending->client, &name, &sending->info, &error))
+    if (voxel_model_info_get(sending->client, &name, &sending->info, &error) ||
+        voxel_model_limits_get(sending->client, &name, &limits, &error))
         return cli_say_error("infer", options->server, &error);
+    place_columns(options, &limits, cloud);
     enum voxel_code code = model_inputs_find(sending->info, options->dtype,
                                              cloud->channels, &inputs, &error);
     if (!code)
@@ -381,7 +333,7 @@ static enum voxel_code run_request(const struct infer_options *options,
     return code;
 }
 
-static int run_infer(const struct infer_options *options, const struct cloud *cloud)
+static int run_infer(const struct infer_options *options, struct cloud *cloud)
 {
     struct sending sending = {0};
     struct voxel_answer *answer = NULL;
@@ -401,7 +353,13 @@ static int run_infer(const struct infer_options *options, const struct cloud *cl
         if (!options->quiet) summary_print(options->file, cloud, answer);
         print_name(options, &sending, answer);
         fflush(stdout);
-        code = deliver(options, cloud, answer);
+        const struct delivery delivery = {.out = options->out,
+                                          .picture = options->picture,
+                                          .output = options->output,
+                                          .view = &options->render,
+                                          .sample = (int32_t)options->sample,
+                                          .quiet = options->quiet};
+        code = deliver(&delivery, cloud, answer);
     }
     voxel_answer_free(answer);
     sending_fini(&sending);

@@ -3,6 +3,7 @@
 
 #include "clients/c/error.h"
 #include "clients/c/limits.h"
+#include "clients/cli/axes.h"
 #include "clients/c/memory.h"
 #include "clients/cli/out.h"
 #include "clients/cli/perf_write.h"
@@ -156,6 +157,7 @@ static enum voxel_code cloud_next(const struct perf_run *run, int64_t grid,
     enum voxel_code code = points_read_file(file, &asked, &points, error);
     if (code) return code;
     code = cloud_make(&points, run->options->voxel, cloud, error);
+    if (!code && *run->limits.axes) cloud_place(cloud, run->limits.axes);
     if (!code && grid < run->list.count) cli_say_cloud("perf-data", file, cloud, false);
     points_fini(&points);
     return code;

@@ -343,6 +343,7 @@ enum voxel_code points_read_ply(struct bytes file, const struct feats_asked *ask
     ply->end = file.data + file.size;
     enum voxel_code code = ply_header(ply, error);
     if (!code) code = read_body(ply, asked, points, error);
+    points->named = true;
     memcpy(points->voxel_size, ply->voxel_size, sizeof points->voxel_size);
     voxel_memory_give(ply);
     if (code) points_fini(points);

@@ -55,6 +55,7 @@ struct points {
     int32_t channels;     /* of feats */
     float *feats;         /* [count, channels], or NULL: there are none */
     bool whole;           /* the file's coordinates are integers */
+    bool named;           /* x, y and z by their names: of a .ply */
     double voxel_size[3]; /* along each axis, from the file; 0 = it has none */
     /* Of a .npz whose voxel_size is not used: of floats, which it does not place, or, in
      * `size_came`, of no number above 0, or three: "-1", "0.1 0 0.1". */

@@ -112,7 +112,7 @@ static void write_ply_header(FILE *file, const struct cloud *cloud,
     char size[CLOUD_SIZE_BYTES];
     fprintf(file, "ply\nformat binary_little_endian 1.0\ncomment voxel_size %s\n",
             cloud_size_text(cloud, size));
-    if (cloud->stride) fprintf(file, "comment stride %s\n", cloud->stride);
+    if (*cloud->stride) fprintf(file, "comment stride %s\n", cloud->stride);
     fprintf(file, "element vertex %" PRId64 "\n", cloud->count);
     for (int k = 0; k < 3; k++)
         fprintf(file, "property %s %c\n", cloud->whole ? "int" : "float", "xyz"[k]);
@@ -255,7 +255,7 @@ static enum voxel_code save_npz(const char *path, const struct cloud *cloud,
     npz_add(&arrays, &coords);
     npz_add(&arrays, output);
     if (has_size(cloud)) npz_add(&arrays, &size);
-    if (cloud->stride && voxel_stride_read(cloud->stride, steps))
+    if (*cloud->stride && voxel_stride_read(cloud->stride, steps))
         npz_add(&arrays, &stride);
     return npz_save(path, &arrays, error);
 }

@@ -4,6 +4,7 @@
 #include "clients/c/error.h"
 #include "clients/c/infer_wire.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum voxel_code sparse_cloud(const struct cloud *cloud, const struct voxel_answer *answer,
@@ -23,7 +24,7 @@ enum voxel_code sparse_cloud(const struct cloud *cloud, const struct voxel_answe
     own->coords = (int32_t *)(uintptr_t)coords->data;
     own->channels = 0;
     own->feats = NULL;
-    own->stride = output->stride;
+    snprintf(own->stride, sizeof own->stride, "%s", output->stride);
     if (stride[0] == 0) return VOXEL_OK; /* one voxel for a whole sample */
     for (int k = 0; k < 3; k++) own->size[k] *= stride[k];
     return VOXEL_OK;

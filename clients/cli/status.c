@@ -78,6 +78,8 @@ static enum voxel_code print_limits(struct voxel_client *client,
     if (!code && shape[0])
         printf("  %-7s %-16s %" PRId32 "x%" PRId32 "x%" PRId32 "\n", "limit",
                "spatial_shape", shape[0], shape[1], shape[2]);
+    if (!code && *limits.axes)
+        printf("  %-7s %-16s columns 1 to 3 of the coordinates\n", "axes", limits.axes);
     return code;
 }
 

@@ -271,6 +271,14 @@ static void page_coords(struct vx_page *page, const struct vx_signature *signatu
                 "training; or (N, 3): all of sample 0\n",
                 vx_utf8_pad(signature->coords_name, NAME_COLUMNS), signature->coords_name,
                 VX_SAMPLE_MAX, VX_AXIS_MIN, VX_AXIS_MAX, "");
+    const char *axes = signature->axes;
+    if (*axes)
+        vx_page_add(page, "  %-24s axes \"%s\": columns 1 to 3 are %c, %c and %c\n", "",
+                    axes, axes[0], axes[1], axes[2]);
+    else
+        vx_page_add(page,
+                    "  %-24s no axes said: x, y and z of a .ply are columns 1, 2 and 3\n",
+                    "");
     if (!shape[0]) return;
     vx_page_add(page,
                 "  %-24s spatial_shape %dx%dx%d: columns 1 to 3 are 0 to %d, 0 to %d and "

@@ -86,6 +86,7 @@ static void model_sign(struct vx_model *model)
     const struct vx_network *network = model->network;
     struct vx_signature *signature = &model->signature;
     memcpy(signature->coords_name, network->coords_name, VX_NAME_BYTES);
+    memcpy(signature->axes, network->axes, sizeof signature->axes);
     memcpy(signature->feats_name, network->feats_name, VX_NAME_BYTES);
     signature->feats_channels = network->feats_channels;
     memcpy(signature->shape, network->sets[0].shape, sizeof signature->shape);

@@ -40,20 +40,39 @@ static vx_status parse_format(const struct vx_json *root, struct vx_why *why)
     return VX_OK;
 }
 
-/* "coords" is a name, or an object with the name and the spatial shape. */
+/* "zyx": each of x, y and z once. */
+static vx_status parse_column_axes(struct vx_network *network, const struct vx_json *axes,
+                                   struct vx_why *why)
+{
+    const char *text;
+    VX_TRY(vx_json_read_text(axes, why, &text));
+    VX_ENSURE_WHY(strlen(text) == 3 && strchr(text, 'x') && strchr(text, 'y') &&
+                      strchr(text, 'z'),
+                  why, INVALID_ARGUMENT, "the axes of coords are no order of x, y and z",
+                  "line %d: \"axes\": expected the axes of columns 1 to 3, such as "
+                  "\"xyz\" or \"zyx\", got \"%.40s\"",
+                  axes->line, text);
+    snprintf(network->axes, sizeof network->axes, "%s", text);
+    return VX_OK;
+}
+
+/* "coords" is a name, or an object with the name, the spatial shape and the axes. */
 static vx_status parse_coords(struct vx_network *network, const struct vx_json *coords,
                               struct vx_why *why)
 {
     static const struct vx_axes_key shape_key = {"spatial_shape", 1, VX_AXIS_MAX + 1};
-    const struct vx_json *name = coords, *shape = NULL;
+    const struct vx_json *name = coords, *shape = NULL, *axes = NULL;
     const struct vx_set_key request = {.rule = VX_SET_REQUEST};
     network->sets_count = 1;
     vx_set_init(&network->sets[0], network->sets, &request, -1);
     if (coords && coords->kind == VX_JSON_OBJECT) {
-        VX_TRY(vx_network_check_keys(coords, WORDS("name", "spatial_shape"), why));
+        VX_TRY(
+            vx_network_check_keys(coords, WORDS("name", "spatial_shape", "axes"), why));
         name = vx_json_find(coords, "name");
         shape = vx_json_find(coords, "spatial_shape");
+        axes = vx_json_find(coords, "axes");
     }
+    if (axes) VX_TRY(parse_column_axes(network, axes, why));
     if (shape)
         VX_TRY(vx_network_parse_axes(shape, &shape_key, why, network->sets[0].shape));
     return name ? vx_json_read_name(name, why, network->coords_name, VX_NAME_BYTES)

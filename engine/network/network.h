@@ -163,6 +163,8 @@ struct vx_network {
     const char *label; /* the file's name in error sentences */
     const char *description;
     char coords_name[VX_NAME_BYTES];
+    /* Columns 1 to 3 of coords, "zyx"; "" = not said.  No layer reads it. */
+    char axes[4];
     char feats_name[VX_NAME_BYTES];
     i32 feats_channels;
     struct vx_layer *layers;

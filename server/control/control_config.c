@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Limits that clients should know but for which ModelConfig has no field. */
-#define CONFIG_LIMITS     8
+#define CONFIG_LIMITS     9
 #define CONFIG_PARAMETERS (CONFIG_LIMITS + 2 * VX_OUTPUTS_MAX)
 
 /* A ModelConfigResponse and everything it points to, taken from the arena at once. */
@@ -295,6 +295,7 @@ vx_status vx_control_model_config(struct vx_control_question *question)
         config_add_limit(answer, "fp8_layers", signature->fp8_layers);
     config_add_bound(answer, signature->voxels_bound);
     config_add_shape(answer, signature->shape);
+    if (*signature->axes) config_add_text(answer, "axes", signature->axes);
     config_add_outputs(answer, signature);
     question->answer = &answer->response.base;
     return VX_OK;

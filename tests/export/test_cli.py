@@ -112,8 +112,9 @@ def test_options_that_no_tensor_tells(capsys, tmp_path, folder):
     assert code == 0, err
     assert "voxeld-export: assumed, as no tensor tells: last_pad=0 (--set gives others)\n" in err
     assert "in numpy, made of the same options: it cannot see a wrong one; the outputs of" in err
-    about = json.loads((folder / "network.json").read_text())["description"]
-    assert about.endswith("; assumed, as no tensor tells: last_pad=0")
+    document = json.loads((folder / "network.json").read_text())
+    assert document["description"].endswith("; assumed, as no tensor tells: last_pad=0")
+    assert document["inputs"]["coords"]["axes"] == "zyx"  # as spatial_shape is asked for
     more = ["--set", "spatial_shape=41,64,64", "--set", "last_pad=1,0,0", "--replace", "--no-check"]
     code, _, err = run(capsys, *words, *more)
     assert code == 0 and "assumed" not in err

@@ -293,6 +293,18 @@ def test_two_axes(folder, kind):
     assert layers(folder)[0]["kernel"] == [3, 3, 1]
 
 
+def test_axes_are_what_the_user_says(folder):
+    """The module does not tell which column is which."""
+    net = trained(sp.SparseSequential(sp.SubMConv3d(3, 8, 3)))
+    example = tensor("blob", (20, 24, 22), 3)
+    from_module(net, example, folder, axes="zyx", check=False)
+    coords = json.loads((folder / "network.json").read_text())["inputs"]["coords"]
+    assert coords == {"name": "coords", "axes": "zyx"}
+    for wrong in ("zzx", "xy", "bzyx"):
+        with pytest.raises(ExportError, match=f'axes "{wrong}"; expected an order of x, y and z'):
+            from_module(net, example, folder, axes=wrong)
+
+
 FLAT = {
     "submanifold": (
         lambda: sp.SparseSequential(

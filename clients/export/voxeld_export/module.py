@@ -37,6 +37,7 @@ def from_module(
     voxeld=None,
     bound=None,
     description=None,
+    axes=None,
     replace=False,
     **more,
 ):
@@ -58,6 +59,8 @@ def from_module(
     check     False leaves the proof out
     voxeld    the server's program for the proof; None = the one in PATH
     bound     worst element allowed, over the largest of its output; None = check.BOUND
+    axes      an order such as "zyx": what columns 1 to 3 of coords are, so that `voxel` puts the x,
+              y and z of a .ply into it; None = not said
     replace   whether other versions, files and keys of network.json that the folder has may go
     more      keys of network.json's top level: limits, batching, precision, warmup
 
@@ -75,6 +78,8 @@ def from_module(
         raise ExportError(
             f"in training mode, where answers follow the batch: {some(training)}; call eval() first"
         )
+    if axes is not None and sorted(axes) != ["x", "y", "z"]:
+        raise ExportError(f'axes "{axes}"; expected an order of x, y and z, such as "zyx"')
     source = _Source(net, example, feats, coords, exact=check and bound is None)
     rounded = _Rounded(net, datatype)
     with rounded, torch.no_grad():
@@ -82,6 +87,7 @@ def from_module(
     if source.exact:
         _expect_held(network, datatype)
     constants = network.constants() if check else None
+    network.column_axes = axes
     note = columns_note(network.axes)
     if note:
         network.description = f"{description}; {note}" if description else note

@@ -58,6 +58,7 @@ class Network:
         self.description = description
         self.feats = Value("feats", channels, 0)
         self.spatial_shape = None
+        self.column_axes = None  # "zyx": what columns 1 to 3 of coords are, where that is known
         self.axes = 3  # that the source's voxels have
         self.layers = []
         self.values = {"feats": self.feats}
@@ -171,9 +172,13 @@ class Network:
 
     def document(self, **more):
         """network.json as a dict; `more` are keys of its top level, limits for example."""
-        coords = "coords"
+        coords = {"name": "coords"}
         if self.spatial_shape is not None:
-            coords = {"name": "coords", "spatial_shape": list(self.spatial_shape)}
+            coords["spatial_shape"] = list(self.spatial_shape)
+        if self.column_axes is not None:
+            coords["axes"] = self.column_axes
+        if len(coords) == 1:
+            coords = coords["name"]
         document = {"format": 1}
         if self.description:
             document["description"] = self.description

@@ -125,23 +125,31 @@ START_TEST(limits_parse)
         size_t count;
         int64_t most;
         int32_t shape[3];
-        const char *bound;
+        const char *bound, *axes;
     } cases[] = {
 #define CASE(bytes_, ...) {bytes_, sizeof bytes_ - 1, __VA_ARGS__}
-        CASE("\x0a\x00", 0, {0, 0, 0}, ""), /* no parameters */
+        CASE("\x0a\x00", 0, {0, 0, 0}, "", ""), /* no parameters */
         CASE("\x0a\x15\x72\x13\x0a\x0avoxels_max\x12\x05\x0a\x03"
              "900",
-             900, {0, 0, 0}, ""),
+             900, {0, 0, 0}, "", ""),
         CASE("\x0a\x23\x72\x21\x0a\x10voxels_max_bound\x12\x0d\x0a\x0b"
              "cache_bytes",
-             0, {0, 0, 0}, "cache_bytes"),
+             0, {0, 0, 0}, "cache_bytes", ""),
         CASE("\x0a\x1b\x72\x19\x0a\x0dspatial_shape\x12\x08\x0a\x06"
              "41x2x3",
-             0, {41, 2, 3}, ""),
+             0, {41, 2, 3}, "", ""),
         CASE("\x0a\x1b\x72\x19\x0a\x0dspatial_shape\x12\x08\x0a\x06"
              "41x0x3",
-             0, {0, 0, 0}, ""), /* no shape */
-        CASE("\x0a\x12\x72\x10\x0a\x0cvoxels_max_2\x12\x00", 0, {0, 0, 0}, ""),
+             0, {0, 0, 0}, "", ""), /* no shape */
+        CASE("\x0a\x0f\x72\x0d\x0a\x04"
+             "axes\x12\x05\x0a\x03"
+             "zyx",
+             0, {0, 0, 0}, "", "zyx"),
+        CASE("\x0a\x0f\x72\x0d\x0a\x04"
+             "axes\x12\x05\x0a\x03"
+             "zzx",
+             0, {0, 0, 0}, "", ""), /* no axes */
+        CASE("\x0a\x12\x72\x10\x0a\x0cvoxels_max_2\x12\x00", 0, {0, 0, 0}, "", ""),
 #undef CASE
     };
     struct voxel_model_limits limits;
@@ -153,6 +161,7 @@ START_TEST(limits_parse)
         ck_assert_mem_eq(limits.spatial_shape, cases[i].shape,
                          sizeof limits.spatial_shape);
         ck_assert_str_eq(limits.bound, cases[i].bound);
+        ck_assert_str_eq(limits.axes, cases[i].axes);
     }
     ck_assert_int_eq(voxel_model_limits_parse("", 0, &limits, NULL), VOXEL_INTERNAL);
     ck_assert_int_eq(voxel_model_limits_parse("\x0a\x02\x72\x05", 4, &limits, NULL),

@@ -208,7 +208,7 @@ START_TEST(sizes_that_a_stride_makes_equal_are_three_numbers)
         .count = 1, .coords = &coords[0][0], .size = {2, 2, 2}, .stride = "2x1x4"};
     char text[CLOUD_SIZE_BYTES];
     ck_assert_str_eq(cloud_size_text(&cloud, text), "2 2 2");
-    cloud.stride = "4x4x4";
+    snprintf(cloud.stride, sizeof cloud.stride, "4x4x4");
     ck_assert_str_eq(cloud_size_text(&cloud, text), "2");
 }
 END_TEST

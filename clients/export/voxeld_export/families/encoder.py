@@ -98,6 +98,7 @@ class Encoder:
         self.net, self.bias, self.prefix = net, bias, prefix
         self.shapes = {net.feats.on: shape}
         net.network.spatial_shape = shape
+        net.network.column_axes = "zyx"
 
     def conv(self, x, names, channels, kernel=3, *, bias=False, eps=EPS, axes=3):
         """Submanifold convolution, norm, ReLU."""

@@ -30,8 +30,8 @@ static void tear_down(void)
     vx_free(block);
 }
 
-/* Parses `text`; NULL for `says` means that it is good. */
-static void check(const char *says)
+/* Parses `text`; NULL for `says` means that it is good.  Returns the network, or NULL. */
+static const struct vx_network *check(const char *says)
 {
     struct vx_why why = {{0}};
     const struct vx_network *network;
@@ -40,10 +40,11 @@ static void check(const char *says)
     vx_status status = vx_network_parse(&source, &arena, &why, &network);
     if (!says) {
         ck_assert_msg(!status.fault, "%s", why.text);
-        return;
+        return network;
     }
     ck_assert_int_eq(vx_status_code(status), VX_CODE_INVALID_ARGUMENT);
     ck_assert_msg(strstr(why.text, says) != NULL, "%s", why.text);
+    return NULL;
 }
 
 /* A number as json.dumps writes a float, and keys as other libraries call them. */
@@ -150,6 +151,35 @@ START_TEST(kernels)
 }
 END_TEST
 
+/* Every order of x, y and z, and nothing else. */
+START_TEST(axes_of_coords)
+{
+    static const char *const orders[] = {"xyz", "xzy", "yxz", "yzx",  "zxy", "zyx",
+                                         "",    "zy",  "zyy", "bzyx", "ZYX"};
+    const size_t good = 6;
+    char says[128];
+    for (size_t i = 0; i < VX_COUNT(orders); i++) {
+        (void)snprintf(text, sizeof text,
+                       "{\"format\":1,\"inputs\":{\"coords\":{\"axes\":\"%s\"},"
+                       "\"feats\":{\"channels\":4}},\"layers\":[{\"name\":\"r\",\"op\":"
+                       "\"relu\",\"input\":\"feats\"}],\"outputs\":[{\"layer\":\"r\"}]}",
+                       orders[i]);
+        (void)snprintf(
+            says, sizeof says,
+            "\"axes\": expected the axes of columns 1 to 3, such as \"xyz\" or "
+            "\"zyx\", got \"%s\"",
+            orders[i]);
+        const struct vx_network *network = check(i < good ? NULL : says);
+        if (network) ck_assert_str_eq(network->axes, orders[i]);
+    }
+    (void)snprintf(text, sizeof text,
+                   HEAD "{\"name\":\"r\",\"op\":\"relu\",\"input\":\"feats\"}],"
+                        "\"outputs\":[{\"layer\":\"r\"}]}",
+                   4);
+    ck_assert_str_eq(check(NULL)->axes, ""); /* not said */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("network_limits");
@@ -160,6 +190,7 @@ int main(void)
     tcase_add_test(tcase, channels_of_a_concat);
     tcase_add_test(tcase, names_of_inputs);
     tcase_add_loop_test(tcase, kernels, 0, 10);
+    tcase_add_test(tcase, axes_of_coords);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

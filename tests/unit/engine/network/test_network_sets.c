@@ -439,7 +439,7 @@ static const struct {
      "layers above it"},
     {"\"coords\":{\"shape\":4},",
      {LAYER("y", "relu", "feats", "")},
-     "line 1: unknown key \"shape\"; known: name, spatial_shape"},
+     "line 1: unknown key \"shape\"; known: name, spatial_shape, axes"},
     {"\"coords\":{\"spatial_shape\":[1,131073,1]},",
      {LAYER("y", "relu", "feats", "")},
      "line 1: \"spatial_shape\": expected integers from 1 to 131072, got 131073"},
