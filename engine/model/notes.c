@@ -148,6 +148,22 @@ static vx_status notes_zero(const struct vx_network *network,
     return VX_OK;
 }
 
+static vx_status notes_empty(const struct vx_network *network,
+                             const struct vx_safetensors *file, struct vx_why *why,
+                             struct vx_page *page)
+{
+    struct note note = {page, "a weight is 0 throughout in", 0};
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        bool zero;
+        if (!vx_op_is_conv(layer->op) && layer->op != VX_OP_LINEAR) continue;
+        VX_TRY(is_all(file, layer->tensors[VX_TENSOR_WEIGHT], 0, why, &zero));
+        if (zero) note_name(&note, layer->name);
+    }
+    note_end(&note, "; its result does not depend on its input");
+    return VX_OK;
+}
+
 static void notes_eps(const struct vx_network *network, struct vx_page *page)
 {
     struct note note = {page, "\"eps\" is not set for", 0};
@@ -271,6 +287,36 @@ static void notes_blocks(const struct vx_network *network, struct vx_page *page)
              "\"spatial_shape\" if that happens");
 }
 
+/* How far layers see along a column: the widest kernel, stride or dense shape. */
+static i32 reach_of(const struct vx_network *network, int column)
+{
+    i32 reach = 1;
+    for (i32 i = 0; i < network->layers_count; i++) {
+        const struct vx_layer *layer = &network->layers[i];
+        const i32 spans[] = {layer->kernel[column], layer->stride[column],
+                             layer->shape[column]};
+        for (size_t k = 0; k < VX_COUNT(spans); k++)
+            if (spans[k] > reach) reach = spans[k];
+    }
+    return reach;
+}
+
+/* What such a network was trained with are fewer columns, which would be others here: its own
+ * [b, y, x] is three axes of sample 0, and no voxel has its neighbours. */
+static void notes_flat(const struct vx_network *network, struct vx_page *page)
+{
+    if (network->sets[0].shape[0] || reach_of(network, 0) == 1) return;
+    if (reach_of(network, 2) > 1) return;
+    const bool line = reach_of(network, 1) == 1;
+    vx_page_add(
+        page,
+        "no layer sees across column%s 3 of coords, as in a network of %s: requests "
+        "then send [b, %s]; set \"spatial_shape\" %s, so that other columns are "
+        "refused\n",
+        line ? "s 2 and" : "", line ? "one axis" : "two axes",
+        line ? "x, 0, 0" : "y, x, 0", line ? "[W, 1, 1]" : "[H, W, 1]");
+}
+
 /* Voxels outside of `shape` are refused with the request, which may be any that the set has. */
 static void notes_dense(const struct vx_network *network, struct vx_page *page)
 {
@@ -306,6 +352,7 @@ vx_status vx_notes_write(const struct vx_network *network,
     VX_TRY(notes_finite(network, file, why, page));
     VX_TRY(notes_fresh(network, file, why, page));
     VX_TRY(notes_zero(network, file, why, page));
+    VX_TRY(notes_empty(network, file, why, page));
     notes_group_norm(network, page);
     notes_eps(network, page);
     notes_eps_large(network, page);
@@ -313,6 +360,7 @@ vx_status vx_notes_write(const struct vx_network *network,
     notes_kernels(network, page);
     notes_libraries(network, page);
     notes_blocks(network, page);
+    notes_flat(network, page);
     notes_dense(network, page);
     notes_limits(network, page);
     return VX_OK;

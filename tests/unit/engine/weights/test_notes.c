@@ -224,6 +224,98 @@ START_TEST(other_notes)
 }
 END_TEST
 
+#define POOL(name, input, sizes)                                                         \
+    "{\"name\":\"" name "\",\"op\":\"max_pool\",\"input\":\"" input                      \
+    "\",\"rule\":\"floor\"," sizes "}"
+
+/* What layers see across, and what is said of it. */
+static const struct {
+    const char *coords, *layers;
+    const char *note; /* NULL = nothing of columns */
+} flats[] = {
+    {"", POOL("y", "feats", "\"kernel\":[3,3,1],\"stride\":1"),
+     "no layer sees across column 3 of coords, as in a network of two axes: requests "
+     "then "
+     "send [b, y, x, 0]; set \"spatial_shape\" [H, W, 1], so that other columns are "
+     "refused\n"},
+    {"", POOL("y", "feats", "\"kernel\":[3,1,1],\"stride\":1"),
+     "no layer sees across columns 2 and 3 of coords, as in a network of one axis: "
+     "requests "
+     "then send [b, x, 0, 0]; set \"spatial_shape\" [W, 1, 1], so that other columns are "
+     "refused\n"},
+    {"\"coords\":{\"spatial_shape\":[8,8,1]},",
+     POOL("y", "feats", "\"kernel\":[3,3,1],\"stride\":1"), NULL},
+    {"", POOL("y", "feats", "\"kernel\":3,\"stride\":1"), NULL},
+    {"", POOL("y", "feats", "\"kernel\":[1,1,3],\"stride\":1"), NULL},
+    {"",
+     POOL("a", "feats", "\"kernel\":[3,3,1],\"stride\":1") "," POOL(
+         "y", "a", "\"kernel\":[1,1,2],\"stride\":[1,1,2]"),
+     NULL},
+    {"",
+     POOL("a", "feats",
+          "\"kernel\":[3,3,1],\"stride\":1") ",{\"name\":\"y\",\"op\":\"to_dense\","
+                                             "\"input\":\"a\",\"shape\":[8,8,8]}",
+     NULL},
+    /* Of voxels alone nothing can be said. */
+    {"", "{\"name\":\"y\",\"op\":\"relu\",\"input\":\"feats\"}", NULL},
+};
+
+START_TEST(columns_that_no_layer_sees_across_are_noted)
+{
+    char network_json[1024], text[1024] = "";
+    struct vx_page page = {text, sizeof text, 0};
+    const struct vx_network *network;
+    struct vx_safetensors *file;
+    snprintf(network_json, sizeof network_json,
+             "{\"format\":1,\"inputs\":{%s\"feats\":{\"channels\":2}},\"layers\":[%s],"
+             "\"outputs\":[{\"layer\":\"y\"}]}",
+             flats[_i].coords, flats[_i].layers);
+    struct vx_network_text source = {network_json, strlen(network_json),
+                                     "m/network.json"};
+    vx_status status = vx_network_parse(&source, &arena, &why, &network);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    size_t bytes = vx_test_pack_safetensors(NULL, 0, file_bytes, sizeof file_bytes);
+    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    if (flats[_i].note)
+        ck_assert_str_eq(text, flats[_i].note);
+    else
+        ck_assert_msg(!strstr(text, "sees across"), "%s", text);
+    vx_safetensors_close(&file);
+}
+END_TEST
+
+/* `zeros`: the file has no other numbers, else ones. */
+START_TEST(a_weight_of_zeros_is_noted)
+{
+    static f32 ones[4] = {0, 0, 0, 1};
+    static const char network_json[] =
+        "{\"format\":1,\"inputs\":{\"feats\":{\"channels\":2}},\"layers\":[{\"name\":"
+        "\"y\","
+        "\"op\":\"linear\",\"input\":\"feats\",\"channels\":2,\"bias\":false}],"
+        "\"outputs\":[{\"layer\":\"y\"}]}";
+    char text[1024] = "";
+    struct vx_page page = {text, sizeof text, 0};
+    const struct vx_network *network;
+    struct vx_safetensors *file;
+    const struct vx_test_tensor tensor = {"y.weight", "F32", {2, 2}, 2, _i ? ones : NULL};
+    struct vx_network_text source = {network_json, strlen(network_json),
+                                     "m/network.json"};
+    vx_status status = vx_network_parse(&source, &arena, &why, &network);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    size_t bytes = vx_test_pack_safetensors(&tensor, 1, file_bytes, sizeof file_bytes);
+    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    ck_assert_str_eq(text,
+                     _i ? ""
+                        : "a weight is 0 throughout in y; its result does not depend "
+                          "on its input\n");
+    vx_safetensors_close(&file);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("notes");
@@ -234,6 +326,9 @@ int main(void)
     tcase_add_loop_test(tcase, a_name_that_another_library_gives_is_noted, 0,
                         VX_COUNT(kernels));
     tcase_add_loop_test(tcase, other_notes, 0, VX_COUNT(others));
+    tcase_add_loop_test(tcase, columns_that_no_layer_sees_across_are_noted, 0,
+                        VX_COUNT(flats));
+    tcase_add_loop_test(tcase, a_weight_of_zeros_is_noted, 0, 2);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
