@@ -107,6 +107,16 @@ CASES = {
         lambda n, x, y: n.shift + x,
         lambda n, x, y: x * n.scale + n.shift,
     ],
+    "numbers of a channel": [
+        lambda n, x, y: x - n.shift,
+        lambda n, x, y: n.shift - x,
+        lambda n, x, y: torch.rsub(x, n.scale),
+        lambda n, x, y: x / n.scale,
+        lambda n, x, y: (x - n.shift) / n.scale,
+        lambda n, x, y: x.clone().sub_(n.shift).div_(n.scale),
+        lambda n, x, y: (x + n.one_channel.bias) * n.one_channel.bias,
+        lambda n, x, y: (n.one_channel.bias - x) / n.one_channel.bias,
+    ],
     "arithmetic": [
         lambda n, x, y: x + y,
         lambda n, x, y: x - y,

@@ -358,7 +358,8 @@ REFUSED = {
     ),
     "a quotient": (
         lambda: Of(lambda half, x: half(x) / half(x), down()),
-        "__truediv__ in module 0: it does not divide by a number",
+        "__truediv__ in module 0: it divides by features; expected a number, or a parameter or "
+        "buffer",
     ),
     "dense of any size": (
         lambda: Of(lambda part, x: part(x).dense()[0], down()),

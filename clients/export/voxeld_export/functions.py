@@ -330,8 +330,20 @@ def _affine(trace, x, scale, shift, op):
     )
 
 
-def _per_channel(trace, x, scale, shift, op):
-    """A factor or a summand for each channel: a batch_norm of mean 0 and variance 1."""
+def _each(trace, tensor, count, key, change=None):
+    """A number for each channel, or one for all; `change` makes others of them."""
+    if trace.is_constant(tensor) and tensor.numel() == 1:
+        name, array = None, np.full(count, trace.constant(tensor)[1].reshape(()))
+    else:
+        name, array = _channels(trace, tensor, count, key)
+    return (None, change(array)) if change else (name, array)
+
+
+def _per_channel(trace, x, scale, shift, op, change=None):
+    """A factor or a summand for each channel: a batch_norm of mean 0 and variance 1.
+
+    scale, shift  constants, or numbers; change: what is made of a constant's numbers
+    """
     source = _rows(trace, x)
     count = source.channels
     fixed = {
@@ -341,10 +353,11 @@ def _per_channel(trace, x, scale, shift, op):
         "bias": np.zeros(count, np.float32),
     }
     tensors = {key: (None, array) for key, array in fixed.items()}
-    if scale is not None:
-        tensors["weight"] = _channels(trace, scale, count, "weight")
-    if shift is not None:
-        tensors["bias"] = _channels(trace, shift, count, "bias")
+    for key, given in (("weight", scale), ("bias", shift)):
+        if _is_scalar(given):
+            tensors[key] = None, np.full(count, given, np.float32)
+        elif given is not None:
+            tensors[key] = _each(trace, given, count, key, change)
     return trace.network.add("batch_norm", [source], trace.place(op), tensors=tensors, eps=0.0)
 
 
@@ -365,8 +378,12 @@ def _add(trace, x, other, alpha=1):
 def _sub(trace, x, other, alpha=1):
     if _is_scalar(other):
         return _affine(trace, x, 1, -float(other) * alpha, "sub")
-    if alpha != 1 or trace.known(x) is None or trace.known(other) is None:
-        raise ExportError("it is not the difference of two tensors of features")
+    if alpha != 1:
+        raise ExportError(f"alpha {alpha}; expected 1")
+    if trace.known(x) is None:
+        return _per_channel(trace, other, -1, x, "sub")
+    if trace.known(other) is None:
+        return _per_channel(trace, x, None, other, "sub", np.negative)
     minus = trace.network.add("affine", [_rows(trace, other)], trace.place("minus"), scale=-1.0)
     return trace.network.add("add", [_rows(trace, x), minus], trace.place("sub"))
 
@@ -374,7 +391,7 @@ def _sub(trace, x, other, alpha=1):
 @function("rsub", "__rsub__")
 def _rsub(trace, x, other):
     if not _is_scalar(other):
-        raise ExportError("it subtracts from a tensor that is not of features")
+        return _sub(trace, other, x)
     return _affine(trace, x, -1, float(other), "sub")
 
 
@@ -396,9 +413,13 @@ def _mul(trace, x, other):
 
 @function("div", "div_", "true_divide", "__truediv__", "__itruediv__")
 def _div(trace, x, other, rounding_mode=None):
-    if rounding_mode or not _is_scalar(other):
-        raise ExportError("it does not divide by a number")
-    return _affine(trace, x, 1 / float(other), 0, "div")
+    if rounding_mode:
+        raise ExportError(f"rounding_mode {rounding_mode}; expected none")
+    if _is_scalar(other):
+        return _affine(trace, x, 1 / float(other), 0, "div")
+    if trace.known(x) is None or trace.known(other) is not None:
+        raise ExportError("it divides by features; expected a number, or a parameter or buffer")
+    return _per_channel(trace, x, other, None, "div", np.reciprocal)
 
 
 @function("cat", "concat", "concatenate")
