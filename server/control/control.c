@@ -85,8 +85,7 @@ static vx_status control_model_ready(struct vx_control_question *question)
     i32 instance;
     VX_TRY(vx_control_may(question, request->name));
     VX_TRY(vx_codec_parse_version(request->version, question->why, &version));
-    vx_status found =
-        vx_registry_find(registry, request->name, version, question->why, &instance);
+    vx_status found = vx_registry_find(registry, request->name, version, NULL, &instance);
     if (vx_status_code(found) != VX_CODE_NOT_FOUND) VX_TRY(found);
     Inference__ModelReadyResponse *answer =
         vx_arena_take(question->scratch, sizeof *answer);

@@ -122,9 +122,8 @@ void vx_health_close(struct vx_health **health)
 static enum health_status health_of_model(const struct vx_front_view *view,
                                           const char *name)
 {
-    struct vx_why why;
     i32 instance;
-    if (vx_registry_find(view->registry, name, 0, &why, &instance).fault)
+    if (vx_registry_find(view->registry, name, 0, NULL, &instance).fault)
         return HEALTH_UNKNOWN;
     bool serves = vx_instance_serves(vx_registry_row(view->registry, instance));
     return serves && !view->draining ? HEALTH_SERVING : HEALTH_NOT_SERVING;

@@ -237,9 +237,18 @@ static bool output_is_sound(const struct vx_signature *signature,
                      coords ? signature->outputs_count - 1 : -1);
 }
 
+/* "", or each of x, y and z once. */
+static bool axes_are_sound(const char axes[4])
+{
+    if (!has_end(axes, 4)) return false;
+    return !*axes || (strlen(axes) == 3 && strchr(axes, 'x') && strchr(axes, 'y') &&
+                      strchr(axes, 'z'));
+}
+
 static bool signature_is_sound(const struct vx_signature *signature)
 {
     if (!has_end(signature->coords_name, VX_NAME_BYTES)) return false;
+    if (!axes_are_sound(signature->axes)) return false;
     if (!has_end(signature->feats_name, VX_NAME_BYTES)) return false;
     if (!is_within(signature->feats_channels, 1, VX_CHANNELS_MAX)) return false;
     if (!is_within(signature->outputs_count, 0, VX_OUTPUTS_MAX)) return false;

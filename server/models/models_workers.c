@@ -286,12 +286,15 @@ void vx_models_on_worker_down(struct vx_models *models, i32 worker)
 /* ------- messages from workers ------- */
 
 /* Whether requests admitted under `a` may run on `b`.  How many voxels fit is not
- * compared: it depends on the device, and on a GPU on the result of tuning. */
+ * compared: it depends on the device, and on a GPU on the result of tuning.  The shape is: who
+ * sent the one that `a` has was admitted as one who sent none. */
 static bool signature_same(const struct vx_signature *a, const struct vx_signature *b)
 {
     bool same = !strcmp(a->coords_name, b->coords_name) &&
-                !strcmp(a->feats_name, b->feats_name) &&
+                !strcmp(a->feats_name, b->feats_name) && !strcmp(a->axes, b->axes) &&
                 a->feats_channels == b->feats_channels &&
+                !memcmp(a->shape, b->shape, sizeof a->shape) &&
+                a->predicts == b->predicts && a->samples_max == b->samples_max &&
                 a->outputs_count == b->outputs_count;
     for (i32 o = 0; same && o < a->outputs_count; o++)
         same =

@@ -158,6 +158,7 @@ static const struct vx_instance *name_next(const struct vx_registry *registry,
                                            i32 said_count)
 {
     const struct vx_instance *best = NULL;
+    size_t most = 0; /* of the best */
     for (i32 i = 0; i < registry->end; i++) {
         const struct vx_instance *row = &registry->rows[i];
         bool known = row->state == VX_INSTANCE_FREE;
@@ -165,9 +166,10 @@ static const struct vx_instance *name_next(const struct vx_registry *registry,
             known = !strcmp(row->name, said[s]);
         if (known) continue;
         size_t likeness = name_likeness(name, row->name);
-        size_t most = best ? name_likeness(name, best->name) : 0;
         bool before = best && likeness == most && strcmp(row->name, best->name) < 0;
-        if (!best || likeness > most || before) best = row;
+        if (best && likeness <= most && !before) continue;
+        best = row;
+        most = likeness;
     }
     return best;
 }
@@ -258,6 +260,7 @@ vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 v
         *instance = i;
     }
     if (best) return VX_OK;
+    if (!why) VX_FAIL(NOT_FOUND, "unknown model");
     struct vx_why absent;
     if (registry->listing &&
         vx_repository_why_absent(registry->listing, name, version, &absent))
@@ -280,7 +283,7 @@ vx_status vx_registry_find(struct vx_registry *registry, const char *name, i64 v
                     "server has %s",
                     name, (long long)version, names);
     }
-    if (why) names_text(registry, name, names);
+    names_text(registry, name, names);
     VX_FAIL_WHY(why, NOT_FOUND, "unknown model",
                 "Request for unknown model: '%s' is not found%s", name, names);
 }

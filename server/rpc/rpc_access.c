@@ -73,3 +73,13 @@ vx_status vx_rpc_access_pay(struct vx_rpc_record *record, vx_status bad,
     *why = refusal;
     return st;
 }
+
+vx_status vx_rpc_access_stays(struct vx_rpc_record *record, struct vx_why *why)
+{
+    struct vx_access *access = record->rpc->options.access;
+    struct vx_call *call = &record->call;
+    if (!access) return VX_OK;
+    vx_status st = vx_access_stays(access, &call->ticket, call->method, why);
+    if (!st.fault || call->ticket.entry < 0) return st;
+    return vx_rpc_access_pay(record, st, why);
+}

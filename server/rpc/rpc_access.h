@@ -17,5 +17,8 @@ bool vx_rpc_access_refuses(struct vx_rpc_record *record);
  * all the same, and a stream's is a request.  Returns `bad`, or why not even that may be. */
 vx_status vx_rpc_access_pay(struct vx_rpc_record *record, vx_status bad,
                             struct vx_why *why);
+/* A stream's message has come, whose token may have other permissions by now: whether it may. The
+ * ticket, and so what is asked of the token later, is that of now. Pays if it may not. */
+vx_status vx_rpc_access_stays(struct vx_rpc_record *record, struct vx_why *why);
 
 #endif

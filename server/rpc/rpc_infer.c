@@ -153,9 +153,15 @@ static vx_status infer_decode(struct vx_rpc_record *record, struct vx_rpc_desk *
     vx_panic_note("decoding a body of bytes", record->call.body_bytes);
     struct vx_spans spans;
     VX_TRY(infer_list_spans(record, desk, &spans, why));
-    VX_TRY(infer_parse(record, &desk->scratch, &spans, why));
-    infer_name_coords(&rpc->options, &record->call);
-    return VX_OK;
+    return infer_parse(record, &desk->scratch, &spans, why);
+}
+
+/* A call was asked when it began. */
+static vx_status infer_may(struct vx_rpc_record *record, struct vx_why *why)
+{
+    vx_status may = record->parent ? vx_rpc_access_stays(record, why) : VX_OK;
+    if (may.fault) vx_rpc_inputs_give(record);
+    return may;
 }
 
 bool vx_rpc_may_take(struct vx_call *call, u64 bytes)
@@ -178,8 +184,13 @@ vx_status vx_rpc_infer_read(struct vx_rpc_record *record, struct vx_rpc_desk *de
                             struct vx_why *why)
 {
     vx_status status = infer_decode(record, desk, why);
+    if (status.fault)
+        status = vx_rpc_access_pay(record, status, why);
+    else
+        status = infer_may(record, why);
+    /* For the token that it has now. */
+    if (!status.fault) infer_name_coords(&record->rpc->options, &record->call);
     vx_rpc_memory_give_scratch(&desk->scratch);
-    if (status.fault) status = vx_rpc_access_pay(record, status, why);
     vx_rpc_message_drop(record);
     return status;
 }

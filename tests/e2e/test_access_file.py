@@ -5,6 +5,7 @@ import asyncio
 import hashlib
 import json
 import os
+import queue
 import resource
 import signal
 import subprocess
@@ -252,6 +253,48 @@ def test_a_watch_ends_with_its_token(repository, tmp_path):
 # ------- clients -------
 
 @pytest.mark.release
+@pytest.mark.races
+def test_a_stream_asks_with_the_token_of_now(repository, tmp_path):
+    """It may do what a call may that begins now, and its coords have the names of its token."""
+    tokens = Tokens(tmp_path).add("a", ["infer", "read"]).add("b", ["infer"]).write()
+    with (Daemon(repository, tmp_path, "--tokens", str(tokens.path)) as daemon,
+          Asker(daemon.grpc, tokens) as own):
+        asked = queue.Queue()
+        stream = own.inference.ModelStreamInfer(iter(asked.get, None), timeout=PATIENCE,
+                                                metadata=tokens.of("a"))
+
+        def said(request):
+            """The error, "" for none."""
+            asked.put(request)
+            return next(stream).error_message
+
+        def naming(name):
+            request = request_of("conv", 20)
+            request.parameters["coords_ref"].string_param = name
+            return request
+        assert said(naming("")) == ""
+        # The tokens exchange their entries, and so their names.
+        a, b = tokens.entries["a"], tokens.entries["b"]
+        a["sha256"], b["sha256"] = b["sha256"], a["sha256"]
+        tokens.write()
+        daemon.wait_said(" TOKENS ", 2)
+        code, first = own.ask("ModelInfer", naming(""), "b")
+        assert code is CODE.OK
+        theirs = naming(first.parameters["coords_ref"].string_param)
+        del theirs.inputs[0], theirs.raw_input_contents[0]
+        assert own.ask("ModelInfer", theirs, "b")[0] is CODE.OK
+        assert "not known here" in said(theirs)
+        for methods, sentence in ((["read"], "does not permit"), (["infer"], "")):
+            b["methods"] = methods
+            before = daemon.log().count(" TOKENS ")
+            tokens.write()
+            daemon.wait_said(" TOKENS ", before + 1)
+            for _ in range(3):
+                error = said(request_of("conv", 20))
+                assert sentence in error and bool(sentence) == bool(error), error
+        asked.put(None)
+
+
 def test_tritonclient(daemon, tokens):
     headers = {"authorization": f"Bearer {tokens.secrets['some']}"}
     coords, feats = random_grid(5, 100)

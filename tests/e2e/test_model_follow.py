@@ -45,6 +45,25 @@ def test_a_restarted_worker_serves_the_files_that_are_there(tmp_path):
                            other.answer(coords, feats), atol=1e-3)
 
 
+@pytest.mark.parametrize("coords", [{"spatial_shape": [64, 64, 65]}, {"spatial_shape": 64,
+                                                                      "axes": "zyx"}])
+def test_requests_do_not_follow_to_other_coordinates(tmp_path, coords):
+    """Who sent spatial_shape=64x64x64 was admitted as one who sent none, and must not get the
+    answer of another; nor one of columns that mean others now."""
+    repository = tmp_path / "repository"
+    model = ConvModel(seed=1)
+    model.network["inputs"]["coords"] = {"spatial_shape": [64, 64, 64]}
+    model.write(repository)
+    with serving(repository, tmp_path, "--threads", "1") as (daemon, client, control):
+        model.network["inputs"]["coords"] = coords
+        (repository / "conv" / "network.json").write_text(json.dumps(model.network))
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        daemon.wait_for("the refusal", lambda: control.index()["conv", "1"][0] == "UNAVAILABLE")
+        assert "changed on disk" in control.index()["conv", "1"][1]
+        with pytest.raises(voxeld.Unavailable):
+            client.infer("conv", *random_grid(1, 100))
+
+
 def test_a_worker_that_ends_during_a_replacement_fails_no_request(tmp_path):
     """In each order of the rename, SIGHUP, what follows of it, and the death."""
     repository = tmp_path / "repository"

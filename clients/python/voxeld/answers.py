@@ -26,6 +26,8 @@ _NUMPY_OF = {
 }
 
 _DIGITS = re.compile("[0-9]+")
+_RANK_MAX, _OUTPUTS_MAX = 8, 64  # of an answer, as the C client has them
+_SIZE_MAX = (1 << 31) - 1        # of a dimension
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,9 @@ def _cells(tensor, typed):
     if tensor.datatype not in _NUMPY_OF:
         raise _wrong(f"output '{tensor.name}' has the datatype '{tensor.datatype}'; expected one "
                      f"of {', '.join(_NUMPY_OF)}")
+    if len(tensor.shape) > _RANK_MAX or max(tensor.shape, default=0) > _SIZE_MAX:
+        raise _wrong(f"output '{tensor.name}' has {len(tensor.shape)} dimensions, the largest "
+                     f"{max(tensor.shape)}; expected at most {_RANK_MAX}, each below 2^31")
     if any(n < 0 for n in tensor.shape):
         raise _wrong(f"output '{tensor.name}' has the shape {list(tensor.shape)}; expected "
                      f"dimensions of 0 or more")
@@ -281,6 +286,8 @@ def _check_names(answer, tensors, wanted):
     if wanted.id and answer.id != wanted.id:
         raise _wrong(f"the request's id was '{wanted.id}', the answer's is '{answer.id}'")
     names = [tensor.name for tensor in tensors]
+    if len(names) > _OUTPUTS_MAX:
+        raise _wrong(f"the answer has {len(names)} outputs; expected at most {_OUTPUTS_MAX}")
     for name in wanted.outputs:
         if name not in names:
             raise _wrong(f"the answer lacks output '{name}'")

@@ -172,6 +172,27 @@ START_TEST(a_text_without_an_end_is_refused)
 }
 END_TEST
 
+START_TEST(axes_are_an_order_or_nothing)
+{
+    static const struct {
+        char axes[4];
+        bool good;
+    } cases[] = {{"", true},
+                 {"zyx", true},
+                 {"xyz", true},
+                 {{'z', 'y', 'x', 'w'}, false}, /* without an end */
+                 {{'\xff', '\xff', '\xff', '\0'}, false},
+                 {"xxy", false},
+                 {"xy", false}};
+    for (size_t i = 0; i < VX_COUNT(cases); i++) {
+        say_nothing_odd();
+        memcpy(said.loaded.signature.axes, cases[i].axes, sizeof cases[i].axes);
+        ck_assert_int_eq(sent(sizeof said.loaded),
+                         cases[i].good ? VX_CODE_OK : VX_CODE_INTERNAL);
+    }
+}
+END_TEST
+
 /* ------- regions ------- */
 
 static void say_map(i32 on_device)
@@ -392,6 +413,7 @@ int main(void)
                         (int)VX_COUNT(lies));
     tcase_add_test(tests, a_dense_output_is_checked);
     tcase_add_loop_test(tests, a_text_without_an_end_is_refused, 0, (int)VX_COUNT(texts));
+    tcase_add_test(tests, axes_are_an_order_or_nothing);
     tcase_add_loop_test(tests, a_region_that_cannot_be_is_refused, 0,
                         (int)VX_COUNT(regions));
     tcase_add_test(tests, a_system_region_brings_its_object);
