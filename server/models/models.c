@@ -321,11 +321,13 @@ vx_status vx_models_say_full(const struct vx_models *models, const char *name,
         VX_FAIL_WHY(why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
                     "failed to load '%s', %d model versions are loaded: unload one", name,
                     VX_INSTANCES_MAX);
+    const bool hides = vx_registry_hides_names(models->options.registry);
     VX_FAIL_WHY(
         why, RESOURCE_EXHAUSTED, "as many versions as can be loaded",
         "failed to load '%.60s', there is room for %d model versions, and %d that "
-        "cannot be loaded take some of it: unload them, first model '%.60s'",
-        name, VX_INSTANCES_MAX, count, bad->name);
+        "cannot be loaded take some of it: unload them%s%.60s%s",
+        name, VX_INSTANCES_MAX, count, hides ? "" : ", first model '",
+        hides ? "" : bad->name, hides ? "" : "'");
 }
 
 /* Counts the versions that found no free instance, and with `say` logs them in one line,

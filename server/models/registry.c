@@ -36,6 +36,11 @@ void vx_registry_hide_names(struct vx_registry *registry)
     registry->hides_names = true;
 }
 
+bool vx_registry_hides_names(const struct vx_registry *registry)
+{
+    return registry->hides_names;
+}
+
 void vx_registry_explain(struct vx_registry *registry,
                          const struct vx_repository_listing *listing)
 {

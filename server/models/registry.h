@@ -101,6 +101,7 @@ void vx_registry_close(struct vx_registry **registry);
 /* From now on the error for an unknown model does not list those that exist: a client may
  * know of some only. */
 void vx_registry_hide_names(struct vx_registry *registry);
+bool vx_registry_hides_names(const struct vx_registry *registry);
 
 /* Sets the listing of the repository; borrowed until the next call.  With it, the error
  * for a listed model without an instance says why it has none, and such a model counts as

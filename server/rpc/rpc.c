@@ -28,9 +28,9 @@
 /* How often vx_rpc_close checks whether it is time for either. */
 #define CLOSE_TURN_NS (5 * VX_NS_PER_MS)
 /* The server is destroyed by then; gRPC never drops a slice that it has not dropped after
- * this time. */
-#define CLOSE_LENDS_NS  (10 * VX_NS_PER_S)
-#define CLOSE_LIBRARY_S 1
+ * so many turns: 10 s in which this process ran, not those in which it was stopped. */
+#define CLOSE_LENDS_TURNS (10 * VX_NS_PER_S / CLOSE_TURN_NS)
+#define CLOSE_LIBRARY_S   1
 
 static const struct vx_method methods[VX_METHODS_COUNT] = {
 #define VX_METHOD(path_, identifier_, kind_)                                             \
@@ -322,10 +322,9 @@ static void close_queue(struct vx_rpc_queue *queue)
  * dropped the slice. */
 static void close_wait_lends(struct vx_rpc *rpc)
 {
-    i64 limit_ns = vx_clock_ns() + CLOSE_LENDS_NS;
     pthread_mutex_lock(&rpc->lock);
-    while (rpc->lends_out) {
-        VX_ASSERT(vx_clock_ns() < limit_ns);
+    for (i64 turns = 0; rpc->lends_out; turns++) {
+        VX_ASSERT(turns < CLOSE_LENDS_TURNS);
         i64 until_ns = vx_clock_ns() + CLOSE_TURN_NS;
         struct timespec until = {.tv_sec = until_ns / VX_NS_PER_S,
                                  .tv_nsec = until_ns % VX_NS_PER_S};
@@ -349,16 +348,7 @@ static void close_library(void)
     vx_status status = vx_thread_open(&thread, VX_ROLE_RPC, shutdown_run, NULL);
     if (status.fault)
         return; /* no memory for a thread: gRPC's threads end with the process */
-    /* Not pthread_timedjoin_np, which waits by the time of day. */
-    const struct timespec pause = {.tv_nsec = VX_NS_PER_MS};
-    i64 limit_ns = vx_clock_ns() + CLOSE_LIBRARY_S * VX_NS_PER_S;
-    while (pthread_tryjoin_np(thread, NULL)) {
-        if (vx_clock_ns() >= limit_ns) {
-            pthread_detach(thread);
-            return;
-        }
-        (void)nanosleep(&pause, NULL);
-    }
+    (void)vx_thread_join_within(thread, CLOSE_LIBRARY_S * VX_NS_PER_S);
 }
 
 void vx_rpc_close(struct vx_rpc **rpc)

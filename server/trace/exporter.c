@@ -351,15 +351,13 @@ void vx_exporter_close(struct vx_exporter **exporter, i64 limit_ns)
     event_set((*exporter)->stop_fd);
     /* Only the look-up of a name has no deadline of ours.  A thread that hangs there is
      * left with its memory: the process ends anyway. */
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    i64 end_ns = end.tv_nsec + limit_ns + VX_NS_PER_S;
-    end.tv_sec += end_ns / VX_NS_PER_S;
-    end.tv_nsec = end_ns % VX_NS_PER_S;
-    if (pthread_timedjoin_np((*exporter)->thread, NULL, &end)) {
-        pthread_detach((*exporter)->thread);
-        *exporter = NULL;
+    if (vx_thread_join_within((*exporter)->thread, limit_ns + VX_NS_PER_S)) {
+        exporter_release(exporter);
         return;
     }
-    exporter_release(exporter);
+    exporter_log(
+        *exporter, true,
+        "voxeld stopped while the name of the collector was being looked up: what "
+        "was not sent is lost");
+    *exporter = NULL;
 }

@@ -71,9 +71,11 @@ LIES = {
     "type unknown": (head() + tensor(datatype="FP8") + raw(), "datatype"),
     "no type": (head() + tensor(datatype="") + raw(), "datatype"),
     "typed contents": (head() + tensor(more=wire.message(5, b"")), "typed contents"),
-    "dimension below 0": (head() + tensor(shape=(ROWS, (1 << 64) - 2)) + raw(), ""),
-    "dimension huge": (head() + tensor(shape=(ROWS, 1 << 62)) + raw(), ""),
-    "dimensions that wrap": (head() + tensor(shape=(ROWS, 1 << 32, 1 << 32)) + raw(), ""),
+    **{f"shape {shape[:3]} of {len(shape)}": (
+        head() + tensor(shape=shape) + raw(OUT.tobytes() if shape[0] else b""), "") for shape in (
+            (ROWS, (1 << 64) - 2), (ROWS, 1 << 62), (ROWS, 1 << 32, 1 << 32), (0, 1 << 62, 1 << 62),
+            (0, (1 << 63) - 1), (ROWS, 2, *[1] * 7), (ROWS, 2, *[1] * 98))},
+    "65 outputs": (head() + b"".join(tensor(f"o{i}") for i in range(65)) + raw() * 65, "64"),
     "missing output": (head(), "no output"),
     "another output": (head() + tensor(name="other") + raw(), "other"),
     "no output name": (head() + tensor(name="") + raw(), "output without a name"),
@@ -89,10 +91,8 @@ LIES = {
     "cut in a length": (head() + b"\x2a\xff", "damaged"),
     "length beyond 64 bits": (head() + b"\x2a" + b"\xff" * 9 + b"\x7f", "damaged"),
     "number beyond 64 bits": (b"\x08" + b"\xff" * 9 + b"\x7f" + GOOD, ""),
-    "field 0": (b"\0\0" + GOOD, "damaged"),
-    "a group": (b"\x0b" + GOOD, "damaged"),
-    "noise": (bytes(range(1, 255)), "damaged"),
-    "no message at all": (b"", ""),
+    "field 0": (b"\0\0" + GOOD, "damaged"), "a group": (b"\x0b" + GOOD, "damaged"),
+    "noise": (bytes(range(1, 255)), "damaged"), "no message at all": (b"", ""),
 }
 # Strings that are not UTF-8: protobuf-c does not check; Python must report an error.
 ODD = {

@@ -166,6 +166,23 @@ static void line_number(struct line *line, i64 number)
     line_put(line, text);
 }
 
+/* A character that is not seen where it stands: it ends a line for many programs (U+2028, U+2029),
+ * turns the order of what follows, or has no width. */
+static bool is_unseen(u32 c)
+{
+    return c == 0x61c || (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+}
+
+/* The code point of a character of that many bytes. */
+static u32 code_point(const unsigned char *c, size_t length)
+{
+    static const u8 first[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    u32 code = c[0] & first[length];
+    for (size_t i = 1; i < length; i++) code = code << 6 | (c[i] & 0x3f);
+    return code;
+}
+
 /* Appends one character of `text`, escaped if needed; returns the input bytes used.
  * Control characters, C1 included, never reach a terminal.  Bytes that are not UTF-8
  * appear as \xNN in text lines and become U+FFFD in JSON, which cannot express them. */
@@ -173,9 +190,7 @@ static size_t line_escape(struct line *line, const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
     size_t length = vx_utf8_length(c, strnlen(text, VX_UTF8_BYTES_MAX));
-    unsigned control = length == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? c[1] : c[0];
-    /* U+2028 and U+2029: many programs take them for the end of a line. */
-    bool separator = length == 3 && c[0] == 0xe2 && c[1] == 0x80 && (c[2] | 1) == 0xa9;
+    const u32 code = code_point(c, length);
     char out[ESCAPE_BYTES_MAX + 1] = "";
     if (length == 0)
         snprintf(out, sizeof out, options.json ? "\\ufffd" : "\\x%02x", c[0]);
@@ -187,10 +202,8 @@ static size_t line_escape(struct line *line, const char *text)
         snprintf(out, sizeof out, "\\r");
     else if (c[0] == '\t')
         snprintf(out, sizeof out, "\\t");
-    else if (separator)
-        snprintf(out, sizeof out, "\\u20%x", c[2] - 0x80u);
-    else if (control < 0x20 || (control >= 0x7f && control < 0xa0 && length < 3))
-        snprintf(out, sizeof out, "\\u%04x", control);
+    else if (code < 0x20 || (code >= 0x7f && code < 0xa0) || is_unseen(code))
+        snprintf(out, sizeof out, "\\u%04x", code);
     else
         memcpy(out, text, length);
     line_put(line, out);

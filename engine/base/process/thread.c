@@ -3,6 +3,9 @@
 #include "engine/base/process/thread.h"
 
 #include "engine/base/process/alloc.h"
+#include "engine/base/process/clock.h"
+
+#include <time.h>
 
 static _Thread_local enum vx_role thread_role = VX_ROLE_NONE;
 
@@ -58,4 +61,18 @@ vx_status vx_thread_open(pthread_t *thread, enum vx_role role, void (*run)(void 
         VX_FAIL(RESOURCE_EXHAUSTED, "the system refused to start another thread");
     }
     return VX_OK;
+}
+
+bool vx_thread_join_within(pthread_t thread, i64 limit_ns)
+{
+    const struct timespec pause = {.tv_nsec = VX_NS_PER_MS};
+    const i64 end_ns = vx_clock_ns() + limit_ns;
+    while (pthread_tryjoin_np(thread, NULL)) {
+        if (vx_clock_ns() >= end_ns) {
+            pthread_detach(thread);
+            return false;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
 }

@@ -46,4 +46,8 @@ const char *vx_thread_name(void); /* of the role: "loop" */
 VX_MUST_USE vx_status vx_thread_open(pthread_t *thread, enum vx_role role,
                                      void (*run)(void *), void *context);
 
+/* Joins it if it ends within `limit_ns`; else it is left to itself, and with it what it uses.  Not
+ * pthread_timedjoin_np, which waits by the time of day. */
+bool vx_thread_join_within(pthread_t thread, i64 limit_ns);
+
 #endif

@@ -20,6 +20,10 @@ static const struct {
      "31m\xc3\xa9",
      "\\x9b"
      "31m\xc3\xa9"}, /* CSI as one character */
+    {"a\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xef\xbb\xbf\xe2\x80\xa8",
+     "a\\u202e\\u2066\\u061c\\ufeff\\u2028"},
+    {"b\xe2\x80\x8a\xe2\x80\xaf\xd8\x9b\xf0\x9f\x98\x80\xe2",
+     NULL}, /* their neighbours */
 };
 
 START_TEST(control_characters_are_escaped)

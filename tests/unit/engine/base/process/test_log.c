@@ -137,6 +137,13 @@ static const struct {
     {"plain-1.5/x:y", "plain-1.5/x:y", "\"plain-1.5/x:y\""},
     {"", "\"\"", "\"\""},
     {"two words", "\"two words\"", "\"two words\""},
+    /* What turns the order of letters, or has no width; and its neighbours, which are seen. */
+    {"a\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8b\xd8\x9c\xef\xbb\xbf",
+     "\"a\\u202e\\u2066\\u200b\\u061c\\ufeff\"",
+     "\"a\\u202e\\u2066\\u200b\\u061c\\ufeff\""},
+    {"b\xe2\x80\x8a\xe2\x80\xaf\xd8\x9b\xf0\x9f\x98\x80",
+     "\"b\xe2\x80\x8a\xe2\x80\xaf\xd8\x9b\xf0\x9f\x98\x80\"",
+     "\"b\xe2\x80\x8a\xe2\x80\xaf\xd8\x9b\xf0\x9f\x98\x80\""},
     {"new\xe2\x80\xa8line\xe2\x80\xa9", "\"new\\u2028line\\u2029\"",
      "\"new\\u2028line\\u2029\""},
     {"a=b", "\"a=b\"", "\"a=b\""},
