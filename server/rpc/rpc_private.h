@@ -35,6 +35,7 @@
 #include "server/call/call_tensors.h"
 #include "server/govern/rpc_govern.h"
 #include "server/rpc/rpc.h"
+#include "server/rpc/rpc_aide.h"
 #include "server/rpc/rpc_crew.h"
 #include "server/rpc/rpc_queue.h"
 #include "server/rpc/rpc_read.h"
@@ -158,16 +159,6 @@ struct vx_rpc_queue {
     struct vx_rpc_desk desk;
 };
 
-/* Writes answers to sockets, so that the loop need not: gRPC writes on the thread that
- * starts the batch, and 8 MB take a millisecond. */
-struct vx_rpc_sender {
-    struct vx_rpc *rpc;
-    struct vx_mailbox mail; /* holds vx_rpc_record.outgoing; `stop` is the last */
-    struct vx_link stop;
-    pthread_t thread;
-    bool running;
-};
-
 /* A slot that gRPC reads from; given back when gRPC drops the slice. */
 struct vx_rpc_lend {
     struct vx_rpc *rpc;
@@ -181,7 +172,7 @@ struct vx_rpc {
     struct vx_rpc_accept *accept;
     void *registered[VX_METHODS_COUNT];
     struct vx_rpc_queue *queues;
-    struct vx_rpc_sender *senders; /* as many as queues, as */
+    struct vx_rpc_aide *senders; /* as many as queues, as */
     struct vx_rpc_reader *readers;
     atomic_int answers_coming; /* set by vx_rpc_answers_coming */
     size_t spans_max;
@@ -456,7 +447,8 @@ void vx_rpc_question_drop(struct vx_rpc_record *record);
 bool vx_rpc_hand_begin(struct vx_rpc *rpc);
 void vx_rpc_hand_end(struct vx_rpc *rpc);
 
-/* rpc_send.c */
+/* rpc_send.c: senders write answers to sockets, so that the loop need not: gRPC writes on the
+ * thread that starts the batch, and 8 MB take a millisecond. */
 VX_MUST_USE vx_status vx_rpc_senders_open(struct vx_rpc *rpc);
 VX_MUST_USE vx_status vx_rpc_senders_start(struct vx_rpc *rpc);
 /* When this returns, all messages that they were given have been handed to gRPC. */

@@ -3,7 +3,6 @@
 
 #include "engine/base/process/alloc.h"
 #include "engine/base/process/check.h"
-#include "engine/base/process/thread.h"
 
 #include <stdio.h>
 
@@ -13,11 +12,7 @@
 #define READER_BYTES (32 << 20)
 
 struct vx_rpc_reader {
-    struct vx_rpc *rpc;
-    struct vx_mailbox mail; /* holds vx_rpc_record.outgoing; `stop` is the last */
-    struct vx_link stop;
-    pthread_t thread;
-    bool running;
+    struct vx_rpc_aide aide;
     struct vx_rpc_desk desk;
 };
 
@@ -37,20 +32,6 @@ void vx_rpc_desk_close(struct vx_rpc_desk *desk)
     vx_free(desk->scratch_block);
 }
 
-vx_status vx_rpc_readers_open(struct vx_rpc *rpc)
-{
-    const i32 threads = rpc->options.threads;
-    rpc->readers = vx_alloc_zero((size_t)threads * sizeof *rpc->readers);
-    VX_ENSURE(rpc->readers, RESOURCE_EXHAUSTED, "no memory for the readers");
-    for (i32 i = 0; i < threads; i++) {
-        rpc->readers[i].rpc = rpc;
-        vx_mailbox_init(&rpc->readers[i].mail, NULL, NULL);
-    }
-    for (i32 i = 0; i < threads; i++)
-        VX_TRY(vx_rpc_desk_open(&rpc->readers[i].desk, rpc->spans_max));
-    return VX_OK;
-}
-
 /* The call to gRPC that a record belongs to. */
 static struct vx_rpc_record *record_of_call(struct vx_rpc_record *record)
 {
@@ -58,49 +39,39 @@ static struct vx_rpc_record *record_of_call(struct vx_rpc_record *record)
 }
 
 /* A batch of nothing is done at once: its tag comes to the call's queue. */
-static void reader_decode(struct vx_rpc_reader *reader, struct vx_rpc_record *record)
+static void reader_take(void *context, struct vx_rpc_record *record)
 {
+    struct vx_rpc_reader *reader = context;
     struct vx_why why = {{0}};
     record->read_status = vx_rpc_infer_read(record, &reader->desk, &why);
     snprintf(record->end_text, sizeof record->end_text, "%s", why.text);
     vx_rpc_batch_start(record_of_call(record), NULL, 0, &record->read_back);
 }
 
-static void reader_run(void *context)
+vx_status vx_rpc_readers_open(struct vx_rpc *rpc)
 {
-    struct vx_rpc_reader *reader = context;
-    vx_alloc_freeze();
-    for (;;) {
-        struct vx_link *next;
-        for (struct vx_link *link = vx_mailbox_wait_all(&reader->mail); link;
-             link = next) {
-            next = link->next;
-            if (link == &reader->stop) return;
-            reader_decode(reader, VX_CONTAINER(link, struct vx_rpc_record, outgoing));
-        }
-    }
+    const i32 threads = rpc->options.threads;
+    rpc->readers = vx_alloc_zero((size_t)threads * sizeof *rpc->readers);
+    VX_ENSURE(rpc->readers, RESOURCE_EXHAUSTED, "no memory for the readers");
+    for (i32 i = 0; i < threads; i++)
+        vx_rpc_aide_init(&rpc->readers[i].aide, reader_take, &rpc->readers[i]);
+    for (i32 i = 0; i < threads; i++)
+        VX_TRY(vx_rpc_desk_open(&rpc->readers[i].desk, rpc->spans_max));
+    return VX_OK;
 }
 
 vx_status vx_rpc_readers_start(struct vx_rpc *rpc)
 {
-    for (i32 i = 0; i < rpc->options.threads; i++) {
-        struct vx_rpc_reader *reader = &rpc->readers[i];
-        VX_TRY(vx_thread_open(&reader->thread, VX_ROLE_RPC, reader_run, reader));
-        reader->running = true;
-    }
+    for (i32 i = 0; i < rpc->options.threads; i++)
+        VX_TRY(vx_rpc_aide_start(&rpc->readers[i].aide));
     return VX_OK;
 }
 
 void vx_rpc_readers_close(struct vx_rpc *rpc)
 {
     for (i32 i = 0; rpc->readers && i < rpc->options.threads; i++) {
-        struct vx_rpc_reader *reader = &rpc->readers[i];
-        if (reader->running) {
-            vx_mailbox_give(&reader->mail, &reader->stop);
-            pthread_join(reader->thread, NULL);
-        }
-        vx_mailbox_fini(&reader->mail);
-        vx_rpc_desk_close(&reader->desk);
+        vx_rpc_aide_close(&rpc->readers[i].aide);
+        vx_rpc_desk_close(&rpc->readers[i].desk);
     }
     vx_free(rpc->readers);
     rpc->readers = NULL;
@@ -116,7 +87,7 @@ bool vx_rpc_reader_wanted(const struct vx_rpc_record *record)
 void vx_rpc_reader_give(struct vx_rpc_record *record, void (*on)(void *record, bool ok))
 {
     record->read_back = (struct vx_rpc_tag){on, record};
-    vx_mailbox_give(&record->rpc->readers[record->queue].mail, &record->outgoing);
+    vx_rpc_aide_give(&record->rpc->readers[record->queue].aide, record);
 }
 
 vx_status vx_rpc_reader_outcome(struct vx_rpc_record *record, struct vx_why *why)

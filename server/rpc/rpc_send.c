@@ -11,60 +11,38 @@
  * write. */
 #define DIRECT_BYTES_MAX_CROWD (8 << 10)
 
-vx_status vx_rpc_senders_open(struct vx_rpc *rpc)
+static void sender_take(void *context, struct vx_rpc_record *record)
 {
-    i32 threads = rpc->options.threads;
-    rpc->senders = vx_alloc_zero((size_t)threads * sizeof *rpc->senders);
-    VX_ENSURE(rpc->senders, RESOURCE_EXHAUSTED, "no memory for the senders");
-    for (i32 i = 0; i < threads; i++) {
-        rpc->senders[i].rpc = rpc;
-        vx_mailbox_init(&rpc->senders[i].mail, NULL, NULL);
-    }
-    return VX_OK;
+    (void)context;
+    grpc_byte_buffer *message = record->answer;
+    record->answer = NULL;
+    if (record->stream.started)
+        vx_rpc_stream_write(record);
+    else
+        vx_rpc_end_start(record, message);
 }
 
-static void sender_run(void *context)
+vx_status vx_rpc_senders_open(struct vx_rpc *rpc)
 {
-    struct vx_rpc_sender *sender = context;
-    vx_alloc_freeze();
-    for (;;) {
-        struct vx_link *next;
-        for (struct vx_link *link = vx_mailbox_wait_all(&sender->mail); link;
-             link = next) {
-            next = link->next;
-            if (link == &sender->stop) return;
-            struct vx_rpc_record *record =
-                VX_CONTAINER(link, struct vx_rpc_record, outgoing);
-            grpc_byte_buffer *message = record->answer;
-            record->answer = NULL;
-            if (record->stream.started)
-                vx_rpc_stream_write(record);
-            else
-                vx_rpc_end_start(record, message);
-        }
-    }
+    const i32 threads = rpc->options.threads;
+    rpc->senders = vx_alloc_zero((size_t)threads * sizeof *rpc->senders);
+    VX_ENSURE(rpc->senders, RESOURCE_EXHAUSTED, "no memory for the senders");
+    for (i32 i = 0; i < threads; i++)
+        vx_rpc_aide_init(&rpc->senders[i], sender_take, NULL);
+    return VX_OK;
 }
 
 vx_status vx_rpc_senders_start(struct vx_rpc *rpc)
 {
-    for (i32 i = 0; i < rpc->options.threads; i++) {
-        struct vx_rpc_sender *sender = &rpc->senders[i];
-        VX_TRY(vx_thread_open(&sender->thread, VX_ROLE_RPC, sender_run, sender));
-        sender->running = true;
-    }
+    for (i32 i = 0; i < rpc->options.threads; i++)
+        VX_TRY(vx_rpc_aide_start(&rpc->senders[i]));
     return VX_OK;
 }
 
 void vx_rpc_senders_close(struct vx_rpc *rpc)
 {
-    for (i32 i = 0; rpc->senders && i < rpc->options.threads; i++) {
-        struct vx_rpc_sender *sender = &rpc->senders[i];
-        if (sender->running) {
-            vx_mailbox_give(&sender->mail, &sender->stop);
-            pthread_join(sender->thread, NULL);
-        }
-        vx_mailbox_fini(&sender->mail);
-    }
+    for (i32 i = 0; rpc->senders && i < rpc->options.threads; i++)
+        vx_rpc_aide_close(&rpc->senders[i]);
     vx_free(rpc->senders);
     rpc->senders = NULL;
 }
@@ -86,5 +64,5 @@ bool vx_rpc_sender_wanted(const struct vx_rpc *rpc, size_t bytes)
 void vx_rpc_sender_give(struct vx_rpc_record *record, grpc_byte_buffer *message)
 {
     record->answer = message;
-    vx_mailbox_give(&record->rpc->senders[record->queue].mail, &record->outgoing);
+    vx_rpc_aide_give(&record->rpc->senders[record->queue], record);
 }
