@@ -127,8 +127,13 @@ def _publish_family(options, chosen, network, given):
 
 
 def _module(options):
-    from .module import from_module
-
+    try:
+        from .module import from_module
+    except ModuleNotFoundError as error:
+        raise ExportError(
+            f"{error.name} is not installed here: run this in the environment in which the module "
+            "runs"
+        ) from error
     path, _, name = options.source.rpartition(":")
     if not path or not name:
         raise ExportError(f"{options.source}: expected FILE.py:FUNCTION")

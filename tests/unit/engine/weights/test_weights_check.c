@@ -436,9 +436,9 @@ START_TEST(notes_say_what_may_be_wrong)
         "more than one layer reads n.running_mean; if the layers do not share weights, "
         "a tensor name is wrong\n"
         "NaN or infinity in m.running_var; rows of answers may be NaN, infinite or "
-        "wrong\n"
-        "running_mean is 0 and running_var 1 throughout in n; its statistics were never "
-        "gathered\n"
+        "wrong\nrunning_mean is 0 and running_var 1 throughout in n; its statistics were "
+        "never gathered\n"
+        "a weight is 0 throughout in c; its result does not depend on its input\n"
         "\"eps\" is not set for n, y; 1e-05, PyTorch's default, is used, because the "
         "weights file does not hold it (OpenPCDet trains with 1e-3, TRELLIS with 1e-6)\n"
         "\"eps\" is 0.01 or more for m; usual values are 1e-8 to 1e-3; check that it is "
@@ -455,16 +455,16 @@ START_TEST(long_notes_are_counted_and_good_models_have_none)
     char names[12][16], text[1024] = "";
     struct vx_page page = {text, sizeof text, 0};
     const struct vx_network *network = network_of(LINEAR("\"channels\":4"));
-    tensors[0] = (struct vx_test_tensor){"y.weight", "F32", {4, 4}, 2, NULL};
+    static const f32 weight[16] = {[7] = 1};
+    tensors[0] = (struct vx_test_tensor){"y.weight", "F32", {4, 4}, 2, weight};
     for (int i = 1; i < 12; i++) {
         snprintf(names[i], sizeof names[i], "t%02d", i);
         tensors[i] = (struct vx_test_tensor){names[i], "F32", {1}, 1, NULL};
     }
     struct vx_safetensors *file = file_of(tensors, 12);
     ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
-    ck_assert_str_eq(text, "no layer reads t01, t02, t03, t04, t05, t06, t07, t08 "
-                           "and 3 more; if training used it, network.json lacks a "
-                           "layer\n");
+    ck_assert_str_eq(text, "no layer reads t01, t02, t03, t04, t05, t06, t07, t08 and 3 "
+                           "more; if training used it, network.json lacks a layer\n");
     vx_safetensors_close(&file);
     file = file_of(tensors, 1);
     page = (struct vx_page){text, sizeof text, 0};
