@@ -339,11 +339,18 @@ def test_without_torch(folder):
         "import sys; sys.modules['torch'] = None; from voxeld_export.cli import main; "
         "sys.exit(main(sys.argv[1:]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, "family", "minkunet18", "-o", str(folder), *SMALL],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}/clients/export:{ROOT}/clients/python"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def without(*words):
+        return subprocess.run(
+            [sys.executable, "-c", script, *words],
+            env={**os.environ, "PYTHONPATH": f"{ROOT}/clients/export:{ROOT}/clients/python"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = without("family", "minkunet18", "-o", str(folder), *SMALL)
     assert done.returncode == 0, done.stderr
+    done = without("module", "net.py:made", "-o", str(folder))
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "torch is not installed here: run this in the environment" in done.stderr
