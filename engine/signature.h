@@ -13,6 +13,8 @@
 #include "engine/base/limits.h"
 #include "engine/base/status.h"
 
+#include <string.h>
+
 enum vx_dtype {
     VX_DTYPE_NONE, /* not given */
     VX_DTYPE_F32,
@@ -94,6 +96,13 @@ static inline const char *vx_bound_remedy(enum vx_bound bound)
         "a larger limits.voxels_max in the model's network.json",
         "a larger --device-bytes of its server", "a larger --cache-bytes of its server"};
     return remedies[bound];
+}
+
+/* Whether the text is an order of the axes x, y and z. */
+static inline bool vx_axes_are_order(const char *text)
+{
+    return strlen(text) == 3 && strchr(text, 'x') && strchr(text, 'y') &&
+           strchr(text, 'z');
 }
 
 /* The inputs, outputs and limits of a model: all that the front needs to know.  Plain

@@ -158,6 +158,12 @@ static bool find_field(const struct voxel_field *message, uint32_t number,
     return false;
 }
 
+bool voxel_axes_are_order(const char *text)
+{
+    return strlen(text) == 3 && strchr(text, 'x') && strchr(text, 'y') &&
+           strchr(text, 'z');
+}
+
 /* An entry of ModelConfig's map `parameters`: both texts are short and ours. */
 static void take_limit(const struct voxel_field *entry, struct voxel_model_limits *limits)
 {
@@ -178,9 +184,7 @@ static void take_limit(const struct voxel_field *entry, struct voxel_model_limit
             shape[0] > 0 && shape[1] > 0 && shape[2] > 0)
             memcpy(limits->spatial_shape, shape, sizeof shape);
     } else if (key.bytes == 4 && !memcmp(key.data, "axes", 4)) {
-        if (strlen(text) == 3 && strchr(text, 'x') && strchr(text, 'y') &&
-            strchr(text, 'z'))
-            memcpy(limits->axes, text, sizeof limits->axes);
+        if (voxel_axes_are_order(text)) memcpy(limits->axes, text, sizeof limits->axes);
     }
 }
 

@@ -21,6 +21,8 @@ struct voxel_model_limits {
     int32_t spatial_shape[3]; /* columns 1 to 3 are below these; zeros: any */
     char axes[4];             /* of columns 1 to 3, "zyx"; "": not known */
 };
+/* Whether the text is an order of the axes x, y and z. */
+bool voxel_axes_are_order(const char *text);
 /* Zeros from a server that has no ModelConfig. */
 enum voxel_code voxel_model_limits_get(struct voxel_client *client,
                                        const struct voxel_model_name *model,

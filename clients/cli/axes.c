@@ -21,12 +21,6 @@ static struct turn turn_make(const char *from, const char *to)
     return turn;
 }
 
-bool axes_are_valid(const char *text)
-{
-    return strlen(text) == 3 && strchr(text, 'x') && strchr(text, 'y') &&
-           strchr(text, 'z');
-}
-
 static void turn_coords(const struct turn *turn, const int32_t *coords, int64_t count,
                         int32_t *turned)
 {

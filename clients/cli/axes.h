@@ -21,8 +21,6 @@
 
 #include "clients/cli/cloud.h"
 
-/* Whether the text is one of the six orders. */
-bool axes_are_valid(const char *text);
 /* The columns of the cloud are `axes` from now on; those of a .ply are moved. */
 void cloud_place(struct cloud *cloud, const char *axes);
 /* The same voxels with the columns x, y and z.  Borrows the cloud's, or has coords of its own. */

@@ -39,7 +39,7 @@
 struct cloud {
     int64_t count;
     int32_t *coords;  /* [count, 4]: the sample, then three axes */
-    char axes[4];     /* of columns 1 to 3, "xyz" until axes_place says another order */
+    char axes[4];     /* of columns 1 to 3, "xyz" until cloud_place says another order */
     bool named;       /* the file names its axes: a .ply */
     int32_t channels; /* of feats; 0 = none */
     float *feats;     /* [count, channels]: the mean over a voxel's points; or NULL */

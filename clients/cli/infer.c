@@ -41,10 +41,10 @@ static const char examples[] =
     "Columns: of 4 columns the first is the sample (0 to 511; in a .ply the property\n"
     "sample). The others are three axes (-131072 to 131071), in the order that the\n"
     "network was trained with: pass spconv's [b, z, y, x] unchanged. x, y and z of a\n"
-    ".ply are put into the order that the model's network.json says "
-    "(inputs.coords.axes,\n"
-    "shown by voxel models), or --axes; if neither says one, they are columns 1, 2 and\n"
-    "3. A .ply and a picture that are written have x, y and z by the same order.\n\n"
+    ".ply are put into the order that the model says (network.json's\n"
+    "inputs.coords.axes; voxel models shows it), or --axes; if neither says one, they\n"
+    "are columns 1, 2 and 3. A .ply and a picture that are written have x, y and z by\n"
+    "the same order.\n\n"
     "Voxels: integers are voxels, and each voxel may occur once. Other points, and all\n"
     "points with --voxel, are put on a grid: points that share a voxel are merged, and\n"
     "their feats are averaged. The voxel_size of a file of integers (a comment of a\n"
@@ -139,7 +139,7 @@ static int check_options(const struct command *command, struct infer_options *op
         fprintf(stderr, "voxel infer: --resend needs --coords-ref NAME\n");
         return CLI_USAGE;
     }
-    if (options->axes && !axes_are_valid(options->axes))
+    if (options->axes && !voxel_axes_are_order(options->axes))
         return options_bad(command, "axes",
                            "the axes of columns 1 to 3, such as xyz or zyx",
                            options->axes);

@@ -3,8 +3,8 @@
 
 #include "clients/c/error.h"
 #include "clients/c/limits.h"
-#include "clients/cli/axes.h"
 #include "clients/c/memory.h"
+#include "clients/cli/axes.h"
 #include "clients/cli/out.h"
 #include "clients/cli/perf_write.h"
 #include "clients/cli/token.h"

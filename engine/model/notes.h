@@ -4,10 +4,10 @@
  * something out can load without an error.  So `voxeld check` and the log of `voxeld
  * serve` report what looks wrong in the two files together: tensors that no layer reads,
  * tensors that two layers read, NaN or infinity in a weight, norms whose statistics were
- * never gathered or are 0, a weight of zeros, a group_norm, an eps that is missing or unusually large, a layout
- * that was taken from the shape, layouts of several libraries, rule "floor" where spconv may
- * make fewer voxels, a network of one or two axes whose columns nothing checks, a dense tensor
- * that is smaller than its set, children without a limit.
+ * never gathered or are 0, a weight of zeros, a group_norm, an eps that is missing or unusually
+ * large, a layout that was taken from the shape, layouts of several libraries, rule "floor" where
+ * spconv may make fewer voxels, a network of one or two axes whose columns nothing checks, a dense
+ * tensor that is smaller than its set, children without a limit.
  *
  *   VX_TRY(vx_notes_write(network, file, &why, &page));
  *

@@ -46,9 +46,8 @@ static vx_status parse_column_axes(struct vx_network *network, const struct vx_j
 {
     const char *text;
     VX_TRY(vx_json_read_text(axes, why, &text));
-    VX_ENSURE_WHY(strlen(text) == 3 && strchr(text, 'x') && strchr(text, 'y') &&
-                      strchr(text, 'z'),
-                  why, INVALID_ARGUMENT, "the axes of coords are no order of x, y and z",
+    VX_ENSURE_WHY(vx_axes_are_order(text), why, INVALID_ARGUMENT,
+                  "the axes of coords are no order of x, y and z",
                   "line %d: \"axes\": expected the axes of columns 1 to 3, such as "
                   "\"xyz\" or \"zyx\", got \"%.40s\"",
                   axes->line, text);

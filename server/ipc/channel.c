@@ -237,12 +237,9 @@ static bool output_is_sound(const struct vx_signature *signature,
                      coords ? signature->outputs_count - 1 : -1);
 }
 
-/* "", or each of x, y and z once. */
 static bool axes_are_sound(const char axes[4])
 {
-    if (!has_end(axes, 4)) return false;
-    return !*axes || (strlen(axes) == 3 && strchr(axes, 'x') && strchr(axes, 'y') &&
-                      strchr(axes, 'z'));
+    return has_end(axes, 4) && (!*axes || vx_axes_are_order(axes));
 }
 
 static bool signature_is_sound(const struct vx_signature *signature)

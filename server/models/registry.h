@@ -126,7 +126,7 @@ VX_MUST_USE vx_status vx_registry_pick(struct vx_registry *registry, const char 
                                        i64 version, struct vx_why *why, i32 *instance);
 /* The instance for a query about a model, in any state but FREE: READY before others,
  * then the highest version.  The error for an unknown model is the sentence that stock
- * clients know. */
+ * clients know; `why` NULL: none is made, which costs a search over all names. */
 VX_MUST_USE vx_status vx_registry_find(struct vx_registry *registry, const char *name,
                                        i64 version, struct vx_why *why, i32 *instance);
 /* Instances that are not FREE, ordered by name, then version, then number; call with

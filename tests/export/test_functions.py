@@ -26,6 +26,7 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.randn(8))
         self.matrix = nn.Parameter(torch.randn(8, 6))
         self.register_buffer("shift", torch.randn(1, 8))
+        self.register_buffer("whole", torch.tensor([2, 3, 4, 5, 6, 7, 8, 9]))
         self.norm = nn.LayerNorm(8)
         self.plain = nn.LayerNorm(8, elementwise_affine=False)
         self.one = nn.GroupNorm(1, 8)
@@ -111,7 +112,7 @@ CASES = {
         lambda n, x, y: x - n.shift,
         lambda n, x, y: n.shift - x,
         lambda n, x, y: torch.rsub(x, n.scale),
-        lambda n, x, y: x / n.scale,
+        lambda n, x, y: (x / n.scale) / n.whole,
         lambda n, x, y: (x - n.shift) / n.scale,
         lambda n, x, y: x.clone().sub_(n.shift).div_(n.scale),
         lambda n, x, y: (x + n.one_channel.bias) * n.one_channel.bias,

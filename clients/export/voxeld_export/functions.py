@@ -332,11 +332,12 @@ def _affine(trace, x, scale, shift, op):
 
 def _each(trace, tensor, count, key, change=None):
     """A number for each channel, or one for all; `change` makes others of them."""
-    if trace.is_constant(tensor) and tensor.numel() == 1:
+    if trace.is_constant(tensor) and tensor.numel() == 1 != count:
         name, array = None, np.full(count, trace.constant(tensor)[1].reshape(()))
     else:
         name, array = _channels(trace, tensor, count, key)
-    return (None, change(array)) if change else (name, array)
+    # Whole numbers have no reciprocals of their own type.
+    return (None, change(array.astype(np.float32))) if change else (name, array)
 
 
 def _per_channel(trace, x, scale, shift, op, change=None):
@@ -355,7 +356,7 @@ def _per_channel(trace, x, scale, shift, op, change=None):
     tensors = {key: (None, array) for key, array in fixed.items()}
     for key, given in (("weight", scale), ("bias", shift)):
         if _is_scalar(given):
-            tensors[key] = None, np.full(count, given, np.float32)
+            tensors[key] = None, np.full(count, float(given), np.float32)
         elif given is not None:
             tensors[key] = _each(trace, given, count, key, change)
     return trace.network.add("batch_norm", [source], trace.place(op), tensors=tensors, eps=0.0)

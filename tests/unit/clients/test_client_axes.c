@@ -2,6 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "clients/c/limits.h"
 #include "clients/cli/axes.h"
 
 #include <check.h>
@@ -86,8 +87,8 @@ START_TEST(what_no_order_is)
     static const char *const bad[] = {"",     "x",    "xy",  "xyy",
                                       "xyzx", "bxyz", "XYZ", "zyx "};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        ck_assert_msg(!axes_are_valid(bad[i]), "%s", bad[i]);
-    ck_assert(axes_are_valid("zyx") && axes_are_valid("xyz"));
+        ck_assert_msg(!voxel_axes_are_order(bad[i]), "%s", bad[i]);
+    ck_assert(voxel_axes_are_order("zyx") && voxel_axes_are_order("xyz"));
 }
 END_TEST
 

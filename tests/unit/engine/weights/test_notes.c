@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define LAYERS_MAX 16
+#define TEXT_BYTES 1024
 
 static u8 *block, file_bytes[1 << 16];
 static struct vx_arena arena;
@@ -102,6 +103,26 @@ static const struct vx_network *network_of(const char *layouts,
     return network;
 }
 
+/* Writes the notes on a network and a file of these tensors into `text`. */
+static void notes_of(const char *network_json, const struct vx_test_tensor *tensors,
+                     size_t count, char text[TEXT_BYTES])
+{
+    struct vx_page page = {text, TEXT_BYTES, 0};
+    const struct vx_network *network;
+    struct vx_safetensors *file;
+    const struct vx_network_text source = {network_json, strlen(network_json),
+                                           "m/network.json"};
+    vx_status status = vx_network_parse(&source, &arena, &why, &network);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    size_t bytes =
+        vx_test_pack_safetensors(tensors, count, file_bytes, sizeof file_bytes);
+    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
+    ck_assert_msg(!status.fault, "%s", why.text);
+    text[0] = '\0';
+    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    vx_safetensors_close(&file);
+}
+
 START_TEST(layouts_of_several_libraries_are_noted)
 {
     char text[1024] = "", expected[512] = "";
@@ -137,10 +158,7 @@ static const struct {
 
 START_TEST(a_name_that_another_library_gives_is_noted)
 {
-    char network_json[512], text[1024] = "";
-    struct vx_page page = {text, sizeof text, 0};
-    const struct vx_network *network;
-    struct vx_safetensors *file;
+    char network_json[512], text[TEXT_BYTES];
     const struct vx_test_tensor tensor = {kernels[_i].tensor, "F32", {27, 2, 2}, 3, NULL};
     snprintf(
         network_json, sizeof network_json,
@@ -149,19 +167,9 @@ START_TEST(a_name_that_another_library_gives_is_noted)
         "\"bias\":false,\"tensors\":{\"weight\":\"%s\"}%s}],\"outputs\":[{"
         "\"layer\":\"y\"}]}",
         kernels[_i].tensor, kernels[_i].layout);
-    struct vx_network_text source = {network_json, strlen(network_json),
-                                     "m/network.json"};
-    vx_status status = vx_network_parse(&source, &arena, &why, &network);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    size_t bytes = vx_test_pack_safetensors(&tensor, 1, file_bytes, sizeof file_bytes);
-    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    status = vx_weights_check(network, file, &why);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    notes_of(network_json, &tensor, 1, text);
     const char *note = "named \"kernel\", with another library's layout, in y; ";
     ck_assert_msg((strstr(text, note) != NULL) == kernels[_i].noted, "%s", text);
-    vx_safetensors_close(&file);
 }
 END_TEST
 
@@ -196,31 +204,19 @@ static const struct {
 
 START_TEST(other_notes)
 {
-    char network_json[1024], text[1024] = "";
-    struct vx_page page = {text, sizeof text, 0};
-    const struct vx_network *network;
-    struct vx_safetensors *file;
+    char network_json[1024], text[TEXT_BYTES];
     const struct vx_test_tensor tensors[] = {{"y.running_mean", "F32", {2}, 1, NULL},
                                              {"y.running_var", "F32", {2}, 1, NULL}};
     snprintf(network_json, sizeof network_json,
              "{\"format\":1,\"inputs\":{\"coords\":{\"spatial_shape\":8},\"feats\":"
              "{\"channels\":2}},\"layers\":[%s],\"outputs\":[{\"layer\":\"y\"}]%s}",
              others[_i].layers, others[_i].more);
-    struct vx_network_text source = {network_json, strlen(network_json),
-                                     "m/network.json"};
-    vx_status status = vx_network_parse(&source, &arena, &why, &network);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    size_t bytes = vx_test_pack_safetensors(tensors, VX_COUNT(tensors), file_bytes,
-                                            sizeof file_bytes);
-    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    notes_of(network_json, tensors, VX_COUNT(tensors), text);
     if (others[_i].note)
         ck_assert_msg(strstr(text, others[_i].note) != NULL, "%s", text);
     else
         for (size_t i = 0; i < VX_COUNT(others); i++)
             ck_assert_msg(!others[i].note || !strstr(text, others[i].note), "%s", text);
-    vx_safetensors_close(&file);
 }
 END_TEST
 
@@ -262,27 +258,16 @@ static const struct {
 
 START_TEST(columns_that_no_layer_sees_across_are_noted)
 {
-    char network_json[1024], text[1024] = "";
-    struct vx_page page = {text, sizeof text, 0};
-    const struct vx_network *network;
-    struct vx_safetensors *file;
+    char network_json[1024], text[TEXT_BYTES];
     snprintf(network_json, sizeof network_json,
              "{\"format\":1,\"inputs\":{%s\"feats\":{\"channels\":2}},\"layers\":[%s],"
              "\"outputs\":[{\"layer\":\"y\"}]}",
              flats[_i].coords, flats[_i].layers);
-    struct vx_network_text source = {network_json, strlen(network_json),
-                                     "m/network.json"};
-    vx_status status = vx_network_parse(&source, &arena, &why, &network);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    size_t bytes = vx_test_pack_safetensors(NULL, 0, file_bytes, sizeof file_bytes);
-    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    notes_of(network_json, NULL, 0, text);
     if (flats[_i].note)
         ck_assert_str_eq(text, flats[_i].note);
     else
         ck_assert_msg(!strstr(text, "sees across"), "%s", text);
-    vx_safetensors_close(&file);
 }
 END_TEST
 
@@ -295,24 +280,13 @@ START_TEST(a_weight_of_zeros_is_noted)
         "\"y\","
         "\"op\":\"linear\",\"input\":\"feats\",\"channels\":2,\"bias\":false}],"
         "\"outputs\":[{\"layer\":\"y\"}]}";
-    char text[1024] = "";
-    struct vx_page page = {text, sizeof text, 0};
-    const struct vx_network *network;
-    struct vx_safetensors *file;
+    char text[TEXT_BYTES];
     const struct vx_test_tensor tensor = {"y.weight", "F32", {2, 2}, 2, _i ? ones : NULL};
-    struct vx_network_text source = {network_json, strlen(network_json),
-                                     "m/network.json"};
-    vx_status status = vx_network_parse(&source, &arena, &why, &network);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    size_t bytes = vx_test_pack_safetensors(&tensor, 1, file_bytes, sizeof file_bytes);
-    status = vx_safetensors_parse(file_bytes, bytes, "m/1/w", &why, &file);
-    ck_assert_msg(!status.fault, "%s", why.text);
-    ck_assert(!vx_notes_write(network, file, NULL, &page).fault);
+    notes_of(network_json, &tensor, 1, text);
     ck_assert_str_eq(text,
                      _i ? ""
                         : "a weight is 0 throughout in y; its result does not depend "
                           "on its input\n");
-    vx_safetensors_close(&file);
 }
 END_TEST
 
