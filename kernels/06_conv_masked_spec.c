@@ -11,8 +11,8 @@ enum { TILE_N, TILE_CO, TILE_CI, STAGES, WARPS_N, WARPS_CO, MULTIPLY, BLOCKS, MA
 
 /* Tiles of many columns reuse what they load and need many rows; tiles of few rows fill a
  * device when rows are few; tiles of few columns waste nothing on a layer of few
- * channels.  Measured on an H200: the first five win from 128 channels up, 128x64x64 at
- * 64, 128x32x32 at 32. */
+ * channels.  On an H200 streams are the fastest from 16 channels up; where no neighbours lie in
+ * the order of the rows, 128x32x32 of wgmma is, from 250,000 rows on. */
 static const struct vx_tile tiles[] = {
     {{128, 256, 64, 4, 8, 1, 1, 1}},
     {{256, 128, 64, 4, 16, 1, 1, 1}},
@@ -44,6 +44,13 @@ static const struct vx_tile tiles[] = {
     {{64, 32, 64, 18, 20, 1, 2, 1}},
     {{64, 64, 64, 13, 16, 1, 2, 1}},
     {{64, 128, 64, 9, 12, 1, 2, 1}},
+    /* streams of short rows: 32 channels, and 16 */
+    {{256, 64, 32, 9, 16, 1, 2, 1}},
+    {{256, 32, 32, 11, 16, 1, 2, 1}},
+    {{64, 64, 32, 18, 16, 1, 2, 1}},
+    {{64, 32, 32, 26, 20, 1, 2, 1}},
+    {{256, 32, 16, 18, 16, 1, 2, 1}},
+    {{64, 32, 16, 30, 20, 1, 2, 1}},
     /* streams of numbers of 8 bits: as many bytes */
     {{128, 256, 128, 4, 12, 1, 2, 1}},
     {{128, 192, 128, 5, 12, 1, 2, 1}},
@@ -99,7 +106,8 @@ static const struct vx_tile tiles[] = {
     {{64, 16, 16, 2, 2, 1, 5, 1}},
 };
 
-#define LINE_BYTES 128 /* of a row in a stage of a stream */
+/* Of a column of weights in a stage of a stream, and of the longest row there. */
+#define LINE_BYTES 128
 
 /* A tile of blocks that stay. */
 static bool streams(const struct vx_tile *tile)
@@ -126,8 +134,11 @@ static int32_t threads(const struct vx_tile *tile)
 static int32_t shared(const struct vx_tile *tile, enum vx_number type)
 {
     const int32_t *t = tile->values;
-    int32_t stage = (t[TILE_N] + t[TILE_CO]) * t[TILE_CI] * vx_number_factor_bytes(type);
-    if (streams(tile)) return t[STAGES] * stage + VX_STREAM_MORE_BYTES;
+    const int32_t row = t[TILE_CI] * vx_number_factor_bytes(type);
+    if (streams(tile))
+        return t[STAGES] * (t[TILE_N] * row + t[TILE_CO] * LINE_BYTES) +
+               VX_STREAM_MORE_BYTES;
+    int32_t stage = (t[TILE_N] + t[TILE_CO]) * row;
     int32_t sums = t[TILE_N] * (t[TILE_CO] + 8) * 4;
     int32_t stages = t[STAGES] * stage;
     return stages > sums ? stages : sums;
@@ -180,7 +191,9 @@ static bool fits(const struct vx_tile *tile, enum vx_number type,
     const int32_t *t = tile->values;
     if (!multiplies(t[MULTIPLY], type, caps)) return false;
     if (t[TILE_N] * t[TILE_CO] / threads(tile) > sums_max(type, caps)) return false;
-    if (streams(tile) && t[TILE_CI] * vx_number_factor_bytes(type) != LINE_BYTES)
+    const int32_t row = t[TILE_CI] * vx_number_factor_bytes(type);
+    if (streams(tile) &&
+        (row > LINE_BYTES || (row < LINE_BYTES && type == VX_NUMBER_E4M3)))
         return false;
     /* Rows of 4-byte numbers are twice as long: a larger TILE_CI gains nothing. */
     if (vx_number_bytes(type) == 4 && t[TILE_CI] > 32) return false;

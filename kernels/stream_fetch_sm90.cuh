@@ -38,10 +38,12 @@
 
 #include "kernels/stream_sm90.cuh"
 
-#define WARP_ROWS (VX_TILE_N / TEAM)    /* rows that a warp fetches */
-#define COPIES    (WARP_ROWS / 4)       /* instructions for them: 8 lanes copy a row */
-#define HELD      (WARP_ROWS / 32)      /* row numbers that a lane holds */
-#define LINES     (GROUPS == 1 ? 1 : 4) /* of channels, that one set of addresses serves */
+#define WARP_ROWS (VX_TILE_N / TEAM) /* rows that a warp fetches */
+#define COPY_ROWS (32 / ROW_CHUNKS)  /* of one instruction: ROW_CHUNKS lanes copy a row */
+#define COPIES    (WARP_ROWS / COPY_ROWS)
+#define HELD      (WARP_ROWS / 32) /* row numbers that a lane holds */
+/* Lines of channels that one set of addresses serves. */
+#define LINES (GROUPS == 1 || ROW < LINE ? 1 : 4)
 
 /* Between two of its stages a team passes those of the others.  If that took it once around the
  * ring, a stage could be a whole phase behind, and be taken for empty. */
@@ -208,7 +210,7 @@ struct fetch_step {
     uint32_t weights_bytes;
     int mine;      /* the warp's rows have the offset */
     int32_t first; /* channel */
-    /* Bit 4 i: the i-th of eight rows that this lane copies is missing. */
+    /* Bit COPY_ROWS * i: the i-th of ROW_CHUNKS rows that this lane copies is missing. */
     uint32_t missing[HELD];
     uint32_t rows[COPIES]; /* where they begin, in 16 bytes */
 };
@@ -230,13 +232,14 @@ VX_DEVICE void step_make(const struct vx_conv_device_args *args,
     step->mine = (int)vx_shuffle(fetch->own >> offset % 32 & 1u, 0);
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-        step->missing[i] = vx_ballot(neighbours[i] < 0) >> vx_lane() / 8;
+        step->missing[i] = vx_ballot(neighbours[i] < 0) >> vx_lane() / ROW_CHUNKS;
         from[i] = neighbours[i] * (args->in_stride / CHUNK_CHANNELS);
     }
 #pragma unroll
     for (int i = 0; i < COPIES; i++)
         step->rows[i] =
-            vx_shuffle((uint32_t)from[i / 8], ((uint32_t)i * 4 + vx_lane() / 8) & 31u);
+            vx_shuffle((uint32_t)from[i / ROW_CHUNKS],
+                       ((uint32_t)i * COPY_ROWS + vx_lane() / ROW_CHUNKS) & 31u);
 }
 
 /* Sends for the weights of a line of channels of an offset; one warp. */
@@ -268,9 +271,10 @@ VX_DEVICE void line_fetch(const struct vx_conv_device_args *args, struct fetch_s
                           const uint64_t from[COPIES], int32_t channels,
                           struct ring *ring)
 {
-    const uint32_t even = ring->stage + step->to, odd = even ^ 64u;
+    /* In 128 bytes eight rows are a pattern of chunks, two copies; else one copy has whole ones. */
+    const uint32_t even = ring->stage + step->to, odd = ROW == LINE ? even ^ 64u : even;
     /* The last channels may be fewer: the chunks behind them are not read. */
-    const int there = (int32_t)(vx_lane() % 8) * CHUNK_CHANNELS < channels;
+    const int there = (int32_t)(vx_lane() % ROW_CHUNKS) * CHUNK_CHANNELS < channels;
     vx_mbarrier_wait(ring_empty(ring->full), ring->parity);
     if (step->sender) weights_send(step, ring);
     if (GROUPS == 1) vx_launch_before();
@@ -281,8 +285,8 @@ VX_DEVICE void line_fetch(const struct vx_conv_device_args *args, struct fetch_s
         for (int i = 0; i < HELD; i++) missing[i] = there ? step->missing[i] : ~0u;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            row_copy((i & 1 ? odd : even) + (uint32_t)i * 4 * LINE, from[i],
-                     missing[i / 8], 1u << i % 8 * 4);
+            row_copy((i & 1 ? odd : even) + (uint32_t)i * COPY_ROWS * ROW, from[i],
+                     missing[i / ROW_CHUNKS], 1u << i % ROW_CHUNKS * COPY_ROWS);
     }
     vx_mbarrier_arrive_copies(ring->full);
     ring_step(ring);
@@ -295,7 +299,7 @@ VX_DEVICE void lines_fetch(const struct vx_conv_device_args *args,
                            struct fetch_step *step, int32_t first, struct ring *ring)
 {
     const uint64_t in =
-        (uint64_t)args->in + (uint32_t)first * FACTOR_BYTES + vx_lane() % 8 * 16;
+        (uint64_t)args->in + (uint32_t)first * FACTOR_BYTES + vx_lane() % ROW_CHUNKS * 16;
     uint64_t from[COPIES];
 #pragma unroll
     for (int i = 0; i < COPIES; i++) from[i] = in + (uint64_t)step->rows[i] * 16;
@@ -305,7 +309,7 @@ VX_DEVICE void lines_fetch(const struct vx_conv_device_args *args,
         if (channels <= 0) return;
         line_fetch(args, step, from, channels, ring);
 #pragma unroll
-        for (int i = 0; i < COPIES; i++) from[i] += LINE;
+        for (int i = 0; i < COPIES; i++) from[i] += ROW;
     }
 }
 
@@ -342,10 +346,12 @@ VX_DEVICE void stream_fetch(const struct vx_conv_device_args *args, struct ring 
     struct fetch_step step;
     int32_t neighbours[HELD];
     uint32_t offset, part;
-    const uint32_t row = warp_of_team() * WARP_ROWS + vx_lane() / 8;
+    const uint32_t row = warp_of_team() * WARP_ROWS + vx_lane() / ROW_CHUNKS;
     /* By shuffles, or the thread would be asked for its number at every stage. */
     step.sender = warp_of_team() == 0;
-    step.to = vx_shuffle(row * LINE + ((vx_lane() % 8 ^ vx_lane() / 8) << 4), vx_lane());
+    step.to = vx_shuffle(row * ROW +
+                             ((vx_lane() % ROW_CHUNKS ^ vx_lane() / 8 % ROW_CHUNKS) << 4),
+                         vx_lane());
     ring->parity = 1;
     fetch_begin(&stream, &fetch);
     if (fetch.others >= teams_of(args)) return; /* nothing is left for this team */

@@ -35,19 +35,23 @@
 #else
 #define FACTOR_BYTES 2
 #endif
-#define LINE           128 /* bytes of a row in a stage */
-#define LINE_CHANNELS  (LINE / FACTOR_BYTES)
-#define CHUNK_CHANNELS (16 / FACTOR_BYTES) /* of one copy */
-#define STEP_CHANNELS  (32 / FACTOR_BYTES) /* of one instruction */
-#define A_BYTES        (VX_TILE_N * LINE)
+#define LINE           128 /* bytes of a column of weights in a stage */
+#define ROW            (VX_TILE_CI * FACTOR_BYTES) /* bytes of a row there: as many, or fewer */
+#define LINE_CHANNELS  VX_TILE_CI                  /* of a row that a stage has */
+#define CHUNK_CHANNELS (16 / FACTOR_BYTES)         /* of one copy */
+#define STEP_CHANNELS  (32 / FACTOR_BYTES)         /* of one instruction */
+#define ROW_CHUNKS     (ROW / 16)
+#define ROW_STEPS      (ROW / 32)
+#define A_BYTES        (VX_TILE_N * ROW)
 #define B_BYTES        (VX_TILE_CO * LINE)
 #define STAGE_BYTES    (A_BYTES + B_BYTES)
 
 /* The tiles as they are dealt to the blocks (05_mask_order.h); NULL = as they are. */
 #define TILES_LIST (GROUPS == 1 ? NULL : args->tiles[GROUPS == 4])
 
-static_assert(VX_TILE_CI == LINE_CHANNELS && VX_STAGES >= 3,
-              "a line of 128 bytes; a ring");
+static_assert(ROW == LINE || ROW == LINE / 2 || ROW == LINE / 4,
+              "rows that the instruction can swizzle");
+static_assert(A_BYTES % 1024 == 0 && VX_STAGES >= 3, "whole patterns; a ring");
 static_assert(MINE * SUMS <= 128, "the sums fit in registers");
 
 /* A thread's place in the ring.  Addresses go from stage to stage with it: worked out of a

@@ -24,12 +24,17 @@
  * Numbers of 8 bits (e4m3.h) take the same way: a line of 128 bytes has 128 channels of them, an
  * instruction multiplies 32, and each sum is multiplied by its column's scale at the end.
  *
+ * Layers of up to 32 channels have tiles of short rows: 64 bytes of a row in a stage, or 32, which
+ * the instruction swizzles in patterns of their own.  The weights' lines stay as they are, with zeros
+ * behind their channels that nobody multiplies, so that a layer's tiled weights suit every tile.  A
+ * stage takes less of the ring, and 4 or 2 lanes copy a row.
+ *
  * Owner    -
  * Thread   device code, every thread of the block.
- * Limits   sm_90a; F16, BF16, E4M3; VX_WARPS_N 12 or 16; VX_TILE_N 128 or 256, VX_TILE_CO 64,
+ * Limits   sm_90a; F16, BF16, E4M3; VX_WARPS_N 12 or 16; VX_TILE_N 128 or 256, VX_TILE_CO 32, 64,
  *          96, 128, 160, 192 or 256, together at most 32768 sums; or VX_TILE_N 64, VX_TILE_CO 32,
- *          64 or 128, VX_WARPS_N 12, 16 or 20; VX_TILE_CI 64, of E4M3 128, whose ci is a multiple
- *          of 32.
+ *          64 or 128, VX_WARPS_N 12, 16 or 20; VX_TILE_CI 64, or at least ci: 32 or 16; of E4M3 128,
+ *          whose ci is a multiple of 32.
  * Fails    never.
  * Source   CUTLASS's warp specialisation; the tiled weights, the ring over tiles and the
  *          skip at 64 rows are ours.
@@ -126,7 +131,7 @@ VX_DEVICE void stage_multiply(struct multiply *it, uint32_t stage, const int whi
     for (int m = 0; m < MINE; m++) {
         if (!(which >> m & 1)) continue;
         const uint64_t left = vx_wgmma_describe(
-            stage + (it->group * MINE + (uint32_t)m) * 64 * LINE, LINE, 16);
+            stage + (it->group * MINE + (uint32_t)m) * 64 * ROW, ROW, 16);
 #pragma unroll
         for (int s = 0; s < steps; s++)
             columns_multiply(it->sums[m], left + 2 * s, right + 2 * s);
@@ -154,11 +159,11 @@ VX_DEVICE void offset_multiply(const struct vx_conv_device_args *args,
         const int32_t steps = (args->ci - channel) / STEP_CHANNELS;
         vx_mbarrier_wait(ring->full, ring->parity);
         vx_fence_async(); /* the rows came by cp.async */
-        if (steps >= 4)
+        if (ROW_STEPS >= 4 && steps >= 4)
             line_multiply(it, ring->stage, which, 4);
-        else if (steps == 3)
+        else if (ROW_STEPS >= 4 && steps == 3)
             line_multiply(it, ring->stage, which, 3);
-        else if (steps == 2)
+        else if (ROW_STEPS >= 2 && steps == 2)
             line_multiply(it, ring->stage, which, 2);
         else
             line_multiply(it, ring->stage, which, 1);
@@ -239,7 +244,7 @@ VX_DEVICE void batch_multiply(struct multiply *it, struct ring *ring, const int 
     vx_fence_async(); /* the rows came by cp.async */
     vx_wgmma_begin();
 #pragma unroll
-    for (int b = 0; b < many; b++) stage_multiply(it, stages[b], 1, 4);
+    for (int b = 0; b < many; b++) stage_multiply(it, stages[b], 1, ROW_STEPS);
     vx_wgmma_commit();
     if (held->full[0]) {
         vx_wgmma_wait(1);

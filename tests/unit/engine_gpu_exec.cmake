@@ -7,6 +7,8 @@ vx_unit_test(NAME test_gpu_order LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c tests/support/voxels.c)
 vx_unit_test(NAME test_gpu_shares LIBS engine
   SOURCES tests/support/device_rig.c)
+# Which tiles a layer may take.
+vx_unit_test(NAME test_conv_tiles LIBS engine)
 vx_unit_test(NAME test_gpu_conv LIBS engine LABELS mixes
   SOURCES tests/support/device_rig.c tests/support/voxels.c)
 # Layers that one kernel of a GPU computes together.

@@ -21,10 +21,10 @@
  * of 16 bits the gain was 0 to 3 %, less than the neighbours cost to write (H200). */
 #define NEIGHBOURS_BYTES 256
 /* Terms of one instruction on numbers of 8 bits. */
-#define E4M3_TERMS 32
-/* The large tiles of layers with so few columns do not stream. */
-#define STREAM_COLUMNS 32
-#define COPY_BYTES     16 /* that a stream counts its tensors in */
+#define E4M3_TERMS      32
+#define STREAM_COLUMNS  32 /* of the narrowest stream */
+#define STREAM_CHANNELS 64 /* of a long row in a stage of a stream */
+#define COPY_BYTES      16 /* that a stream counts its tensors in */
 
 const struct vx_kernel_spec *vx_conv_spec(enum vx_conv_algorithm algorithm)
 {
@@ -154,12 +154,18 @@ static bool tile_suits(const struct vx_conv_problem *problem, const struct vx_ti
 {
     i64 blocks = (problem->n + tile->values[TILE_ROWS] - 1) / tile->values[TILE_ROWS];
     blocks *= (problem->co + tile->values[TILE_COLUMNS] - 1) / tile->values[TILE_COLUMNS];
-    /* A stream may end with fewer channels. */
-    if (tile_streams(tile) ? !stream_suits(problem)
-                           : problem->ci % tile->values[TILE_CHANNELS] != 0)
+    const i32 channels = tile->values[TILE_CHANNELS];
+    if (tile_streams(tile)) {
+        if (!stream_suits(problem)) return false;
+        /* A stream may end with fewer channels; one of short rows has no second line of them. */
+        if (problem->ci > channels && channels < STREAM_CHANNELS) return false;
+    } else if (problem->ci % channels != 0)
         return false;
-    /* At least half of the columns of so wide a tile would be zeros. */
-    if (tile->values[TILE_COLUMNS] >= 2 * problem->co) return false;
+    /* At least half of the columns of so wide a tile would be zeros; no stream has fewer than 32,
+     * of which a layer of 16 channels computes as fast. */
+    if (tile->values[TILE_COLUMNS] >= 2 * problem->co &&
+        !(tile_streams(tile) && tile->values[TILE_COLUMNS] == STREAM_COLUMNS))
+        return false;
     return blocks * problem->v < INT32_MAX;
 }
 
@@ -197,8 +203,7 @@ bool vx_conv_multiplies_e4m3(const struct vx_conv_problem *problem,
 bool vx_conv_wants_neighbours(const struct vx_conv_problem *problem)
 {
     return problem->v > 1 &&
-           problem->ci * vx_number_factor_bytes(problem->type) < NEIGHBOURS_BYTES &&
-           problem->co > STREAM_COLUMNS;
+           problem->ci * vx_number_factor_bytes(problem->type) < NEIGHBOURS_BYTES;
 }
 
 bool vx_conv_tiled(const struct vx_conv_choice *choice)

@@ -67,7 +67,7 @@ static const struct chip *chip_of(const struct vx_caps *caps)
 #define STREAM_FLOPS_PER_NS 5300.0
 #define STREAM_BLOCK_NS     300.0
 #define STREAM_SUM_NS       23.0
-#define STREAM_LINE_BYTES   128 /* of a row in a stage */
+#define STREAM_LINE_BYTES   128 /* of a column of weights in a stage */
 
 #define FILL_DEFAULT 0.47 /* pairs / (N*V) of surfaces */
 
@@ -158,12 +158,13 @@ static f64 aside_ns(const struct vx_conv_problem *problem,
 
 /* A processor takes its share of the tiles one after the other, and waits only for the
  * first stages. */
-static f64 stream_ns(const struct vx_tile *tile, f64 tiles, f64 stages, f64 processors)
+static f64 stream_ns(const struct vx_tile *tile, f64 row, f64 tiles, f64 stages,
+                     f64 processors)
 {
     const i32 *t = tile->values;
-    f64 bytes = (f64)(t[TILE_N] + t[TILE_CO]) * STREAM_LINE_BYTES;
+    f64 bytes = t[TILE_N] * row + (f64)t[TILE_CO] * STREAM_LINE_BYTES;
     /* Numbers of half the size are multiplied twice as fast: a line takes as long. */
-    f64 flops = (f64)t[TILE_N] * t[TILE_CO] * STREAM_LINE_BYTES;
+    f64 flops = t[TILE_N] * row * t[TILE_CO];
     f64 stage = larger(bytes / STREAM_BYTES_PER_NS, flops / STREAM_FLOPS_PER_NS);
     f64 end = STREAM_BLOCK_NS + STREAM_SUM_NS * t[TILE_N] * t[TILE_CO] / 256.0;
     f64 busy = (f64)(i64)((tiles + processors - 1) / processors);
@@ -188,7 +189,9 @@ f64 vx_conv_cost(const struct vx_conv_problem *problem,
     f64 offsets = offsets_run(problem, choice, tile) / groups;
     if (t[MULTIPLY] == VX_MULTIPLY_STREAM) {
         const i32 lines = (problem->ci + t[TILE_CI] - 1) / t[TILE_CI];
-        return LAUNCH_NS + stream_ns(tile, tiles, offsets * lines, processors) / speed +
+        const f64 row = (f64)t[TILE_CI] * vx_number_factor_bytes(problem->type);
+        return LAUNCH_NS +
+               stream_ns(tile, row, tiles, offsets * lines, processors) / speed +
                aside_ns(problem, choice, memory);
     }
     f64 stages = offsets * problem->ci / t[TILE_CI];

@@ -55,15 +55,14 @@ static const struct {
      "0", VX_NUMBER_F16, "sm_90a"},
     {"113 channels in, padded", 113, SUBM("a", "feats", "113") SUBM("b", "a", "113"), "b",
      "0", VX_NUMBER_F16, "sm_90a"},
-    /* The same of columns: 48 are enough, 32 are not. */
-    {"48 columns", 64, SUBM("a", "feats", "48") SUBM("b", "a", "48"), "b", "1",
+    /* However few columns there are. */
+    {"32 columns", 64, SUBM("a", "feats", "32") SUBM("b", "a", "32"), "b", "1",
      VX_NUMBER_F16, "sm_90a"},
-    {"32 columns", 64, SUBM("a", "feats", "32") SUBM("b", "a", "32"), "b", "0",
+    {"16 channels", 16, SUBM("a", "feats", "16") SUBM("b", "a", "16"), "b", "1",
      VX_NUMBER_F16, "sm_90a"},
-    {"48 and 32 columns", 64, SUBM("a", "feats", "48") SUBM("b", "a", "32"), "b", "0",
-     VX_NUMBER_F16, "sm_90a"},
-    {"33 columns, padded", 64, SUBM("a", "feats", "33") SUBM("b", "a", "33"), "b", "1",
-     VX_NUMBER_F16, "sm_90a"},
+    /* A first layer of up to 8 channels does not stream. */
+    {"a first layer and one reader", 4, SUBM("a", "feats", "32") SUBM("b", "a", "32"),
+     "b", "0", VX_NUMBER_F16, "sm_90a"},
     /* A product of live children has orders of its own: it is no reader. */
     {"live children and one reader", 64,
      SUBM("a", "feats", "64") SUBM("p", "a", "128") CHILDREN, "y", "00", VX_NUMBER_F16,
@@ -337,8 +336,8 @@ static const struct {
     {VX_ORDER_SMALL_ROWS + 1, SUBM("a", "w", "48") SUBM("b", "a", "48"), 2, 2},
     /* All that read the map get them, also one that is no reason to have them. */
     {VX_ORDER_SMALL_ROWS + 1,
-     SUBM("a", "w", "48") SUBM("c", "a", "32") SUBM("b", "c", "48"), 3, 3},
-    {VX_ORDER_SMALL_ROWS + 1, SUBM("a", "w", "32") SUBM("b", "a", "48"), 2, 0},
+     SUBM("a", "w", "48") SUBM("c", "a", "128") SUBM("b", "c", "48"), 3, 3},
+    {VX_ORDER_SMALL_ROWS + 1, SUBM("a", "w", "128") SUBM("b", "a", "48"), 2, 0},
 };
 
 START_TEST(convolutions_get_their_neighbours)
