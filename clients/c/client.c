@@ -109,6 +109,15 @@ static enum voxel_code options_check(const char *address,
     return token_check(options->token, error);
 }
 
+/* An address of this host, which is reached without the proxy that http_proxy names. */
+static bool is_local(const char *address)
+{
+    static const char *const begins[] = {"unix:", "localhost:", "127.", "[::1]:"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (!strncmp(address, begins[i], strlen(begins[i]))) return true;
+    return false;
+}
+
 static void channel_open(struct voxel_client *client, const char *address,
                          grpc_channel_credentials *credentials)
 {
@@ -138,6 +147,9 @@ static void channel_open(struct voxel_client *client, const char *address,
         {.type = GRPC_ARG_STRING,
          .key = (char *)(uintptr_t)GRPC_ARG_PRIMARY_USER_AGENT_STRING,
          .value.string = (char *)(uintptr_t) "voxelclient/" VX_VERSION},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_ENABLE_HTTP_PROXY,
+         .value.integer = !is_local(address)},
         /* The last: it is left out without a name. */
         {.type = GRPC_ARG_STRING,
          .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,

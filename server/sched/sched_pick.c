@@ -79,11 +79,12 @@ static void forming_close(const struct sched_instance *instance, struct forming 
     }
 }
 
-/* Whether the job counts towards VX_SCHED_LOOK_MAX.  Jobs bound to other workers do not:
- * they cost two reads each, and any number of them may wait for a worker that is down. */
+/* Whether the job counts towards VX_SCHED_LOOK_MAX.  Jobs bound to other workers, by their memory or
+ * by a geometry that they only name, do not: they cost three reads each, and any number of them may
+ * wait for a worker that is down or busy, while the others are idle. */
 static i32 look_counts(const struct vx_job *job, u32 workers)
 {
-    return !job->only || (job->only & workers);
+    return (sched_can_be(job) & workers) != 0;
 }
 
 /* Fills a batch for plan->worker: `first`, whatever its size, and the jobs behind it that

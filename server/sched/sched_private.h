@@ -271,12 +271,15 @@ static inline bool sched_holds(const struct vx_job *job, i32 worker)
 {
     return job->holders & (1u << worker);
 }
-/* Whether the worker can run the job once it is ready. */
+/* The workers that can run the job once they are ready, as bits. */
+static inline u32 sched_can_be(const struct vx_job *job)
+{
+    const u32 can = job->only ? job->only : UINT32_MAX;
+    return job->must_hold ? can & job->holders : can;
+}
 static inline bool sched_can(const struct vx_job *job, i32 worker)
 {
-    u32 can = job->only ? job->only : UINT32_MAX;
-    if (job->must_hold) can &= job->holders;
-    return can & (1u << worker);
+    return sched_can_be(job) & (1u << worker);
 }
 
 #endif

@@ -51,6 +51,7 @@ vx_e2e_test(NAME e2e_stream_infer FILE tests/e2e/test_stream_infer.py RACES SECO
 vx_e2e_test(NAME e2e_diff FILE tests/e2e/test_diff.py SECONDS 12 LABELS words)
 vx_e2e_test(NAME e2e_command_help FILE tests/e2e/test_command_help.py SECONDS 8 LABELS words)
 vx_e2e_test(NAME e2e_command_data FILE tests/e2e/test_command_data.py LABELS words)
+vx_e2e_test(NAME e2e_proxy FILE tests/e2e/test_proxy.py SECONDS 5 LABELS words)
 vx_e2e_test(NAME e2e_axes FILE tests/e2e/test_axes.py SECONDS 5 LABELS words)
 vx_e2e_test(NAME e2e_fp8 FILE tests/e2e/test_fp8.py)
 vx_e2e_test(NAME e2e_layouts FILE tests/e2e/test_layouts.py SECONDS 12 LABELS words)

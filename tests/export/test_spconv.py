@@ -118,6 +118,25 @@ def test_unet(folder, kind, datatype):
     assert names == {name for name in net.state_dict() if "num_batches" not in name}
 
 
+def test_torch_has_two_threads(folder):
+    """With them spconv itself answers differently from run to run, where there are many voxels."""
+    places = np.random.default_rng(5).permutation(48**3)[:20000]
+    coords = np.stack([0 * places, *np.unravel_index(places, (48, 48, 48))], 1).astype(np.int32)
+    x = sp.SparseConvTensor(
+        torch.randn(len(coords), 4), torch.from_numpy(coords), [48, 48, 48], 1
+    )
+    net = sp.SparseSequential(
+        sp.SubMConv3d(4, 16, 3, padding=1, bias=False), sp.SubMConv3d(16, 16, 3, padding=1)
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        from_module(trained(net), x, folder)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Backbone(nn.Module):
     """A detector's: from a dict of points to a bird's-eye view, as in OpenPCDet."""
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS: what a Client needs to trust a server, and to be trusted by it."""
+from __future__ import annotations  # Python 3.9 has no str | None
+
 import dataclasses
 import os
 import pathlib
@@ -43,8 +45,14 @@ def _read(what, path):
     return data
 
 
+def _is_local(address):
+    """An address of this host, which is reached without the proxy that http_proxy names."""
+    return address.startswith(("unix:", "localhost:", "127.", "[::1]:"))
+
+
 def channel_of(module, address, options, credentials, tls):
     """The channel of grpc or grpc.aio."""
+    options = (*options, ("grpc.enable_http_proxy", int(not _is_local(address))))
     if credentials is not None and tls is not None:
         raise ValueError("expected credentials or tls, got both")
     if tls is not None and not isinstance(tls, Tls):

@@ -121,6 +121,37 @@ START_TEST(those_that_wait_for_a_dead_worker_hold_up_nobody)
 END_TEST
 
 /* A job's wait is predicted from the jobs before it on its own workers. */
+/* Those that name a geometry which only a busy worker holds hold up nobody either, however many
+ * they are; also at VX_SCHED_LOOK_MAX, and on both sides of it. */
+static const i32 named[] = {0, 255, 256, 257, 400};
+
+START_TEST(those_that_wait_for_a_busy_holder_hold_up_nobody)
+{
+    struct vx_sched *sched = rig_open(&one, 0);
+    static struct vx_job jobs[BOUND + 2];
+    struct vx_batch_plan plan;
+    worker_up(sched, 0);
+    worker_up(sched, 1);
+    for (i32 i = 0; i < named[_i] + 2; i++) {
+        jobs[i] = rig_job(1);
+        jobs[i].must_hold = true;
+        jobs[i].holders = 1;
+        rig_submit(sched, &jobs[i], 0);
+    }
+    i32 begun = 0; /* as many as a worker takes at once */
+    for (; begun < 2 && vx_sched_pick(sched, 0, &plan); begun++)
+        ck_assert_int_eq(plan.worker, 0);
+    ck_assert_int_eq(begun, 2);
+    struct vx_job other = rig_job(50000); /* its turn is behind all of theirs */
+    other.client = other.origin = 2;
+    rig_submit(sched, &other, 0);
+    ck_assert(vx_sched_pick(sched, 0, &plan));
+    ck_assert_int_eq(plan.worker, 1);
+    ck_assert_ptr_eq(plan.jobs[0], &other);
+    rig_close(&sched);
+}
+END_TEST
+
 START_TEST(a_wait_is_that_for_its_own_workers)
 {
     struct vx_sched *sched = rig_open(&one, 2);
@@ -274,6 +305,8 @@ int main(void)
     tcase_add_loop_test(only, a_job_goes_where_its_memory_is, 0, (int)VX_COUNT(rows));
     tcase_add_test(only, it_waits_for_a_worker_that_is_down_and_runs_when_it_is_back);
     tcase_add_loop_test(only, those_that_wait_for_a_dead_worker_hold_up_nobody, 0, 2);
+    tcase_add_loop_test(only, those_that_wait_for_a_busy_holder_hold_up_nobody, 0,
+                        (int)VX_COUNT(named));
     tcase_add_test(only, a_wait_is_that_for_its_own_workers);
     tcase_add_test(only, it_is_tried_again_alone_where_its_memory_is);
     tcase_add_test(only, who_waits_in_vain_is_handed_out);
